@@ -1,0 +1,32 @@
+"""What every test shares: the `ci` tier, and one lane for tests that start processes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CI = os.environ.get("CI") == "true"
+
+# Tests of these kinds measure time or start many processes: they run one after the other, on one
+# worker, while the other worker takes the rest.
+ONE_AT_A_TIME = ("cluster", "interop", "clients", "spark")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not CI and item.get_closest_marker("ci"):
+            item.add_marker(pytest.mark.skip(reason="runs only with CI=true"))
+        if any(item.get_closest_marker(kind) for kind in ONE_AT_A_TIME):
+            item.add_marker(pytest.mark.xdist_group("processes"))
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """Directory with metadata logs of real Kafka clusters; skips where there is none."""
+    path = Path(os.environ.get("PYKRAFT_CORPUS", ROOT.parent / "shared" / "corpus"))
+    if not path.is_dir():
+        pytest.skip(f"no corpus of real metadata logs at {path} (PYKRAFT_CORPUS)")
+    return path

@@ -1,0 +1,83 @@
+"""The checks of form: lint, format, types, import arrows, and the rules of tests/tidy/rules.py."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import rules
+
+ROOT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+
+
+def test_lint() -> None:
+    run(str(BIN / "ruff"), "check", ".")
+
+
+def test_format() -> None:
+    run(str(BIN / "ruff"), "format", "--check", ".")
+
+
+def test_types() -> None:
+    run(str(BIN / "mypy"))
+
+
+def test_imports_follow_the_arrows() -> None:
+    run(str(BIN / "lint-imports"), "--no-cache")
+
+
+@pytest.mark.parametrize("rule", rules.FILE_RULES, ids=lambda rule: rule.__name__)
+def test_rule(rule: rules.FileRule) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {what}"
+        for path in rules.product_files(ROOT)
+        for line, what in rule(path.relative_to(ROOT), path.read_text())
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_no_orphan_module() -> None:
+    assert rules.orphans(ROOT) == []
+
+
+def test_top_level_names_are_the_rooms() -> None:
+    assert rules.wheel_packages(ROOT) == sorted(rules.ROOMS)
+
+
+# Each rule must be able to fail.
+@pytest.mark.parametrize(
+    ("rule", "path", "text"),
+    [
+        (rules.no_clock_or_chance, "raft/x.py", "import time\nnow = time.time()\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "from time import monotonic\n"),
+        (rules.no_clock_or_chance, "net/x.py", "import uuid\nuuid.uuid4()\n"),
+        (rules.no_clock_or_chance, "broker/x.py", "import random\nrandom.Random()\n"),
+        (rules.no_clock_or_chance, "broker/x.py", "import datetime\ndatetime.datetime.now()\n"),
+        (rules.no_clock_or_chance, "storage/x.py", "open('f')\n"),
+        (rules.no_clock_or_chance, "storage/x.py", "import os\nos.rename('a', 'b')\n"),
+        (rules.no_set_iteration, "raft/x.py", "for x in {1, 2}: pass\n"),
+        (rules.no_set_iteration, "raft/x.py", "s = set(y)\nfor x in s: pass\n"),
+        (rules.no_set_iteration, "raft/x.py", "[x for x in set(y)]\n"),
+        (rules.no_set_iteration, "raft/x.py", "s: set[int] = f()\nlist(s)\n"),
+        (rules.short_functions, "wire/x.py", "def f():\n" + "    a = 1\n" * 70),
+        (rules.short_files, "wire/x.py", "a = 1\n" * 601),
+        (rules.nothing_left_open, "wire/x.py", "# TO" + "DO later\n"),
+        (rules.nothing_left_open, "wire/x.py", "raise NotImplemented" + "Error\n"),
+    ],
+)
+def test_rule_can_fail(rule: rules.FileRule, path: str, text: str) -> None:
+    assert list(rule(Path(path), text))
+
+
+def test_rules_let_good_code_pass() -> None:
+    text = "def f(rng, names):\n    kept = dict.fromkeys(names)\n    return [rng.random() for _ in kept]\n"
+    for rule in rules.FILE_RULES:
+        assert not list(rule(Path("raft/x.py"), text))
