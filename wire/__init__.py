@@ -1,0 +1,1 @@
+"""Byte formats: Kafka messages, record batches, codecs and side files, as pure functions."""

@@ -1,0 +1,138 @@
+"""The records inside a batch: varint-coded, one after the other (KIP-98). For `wire.batch`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from wire.errors import DecodeError
+
+Headers = tuple[tuple[str, bytes | None], ...]
+# Timestamp in ms, key, value, headers.
+RecordTuple = tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]
+
+
+class Record(NamedTuple):
+    """One record. A header key that isn't UTF-8 keeps its bytes by surrogate escapes."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def put_varint(out: bytearray, value: int) -> None:
+    """Append the zigzag varint of a 64-bit signed integer."""
+    value = (value << 1) ^ (value >> 63)
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def read_varint(data: bytes, pos: int, max_bytes: int = 10) -> tuple[int, int]:
+    """A zigzag varint and the position after it. IndexError where the bytes end."""
+    byte = data[pos]
+    pos += 1
+    value = byte & 0x7F
+    shift = 7
+    start = pos
+    while byte & 0x80:
+        if pos - start >= max_bytes - 1:
+            raise DecodeError(f"byte {pos}: varint too long")
+        byte = data[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+    return (value >> 1) ^ -(value & 1), pos
+
+
+def _put_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)
+    else:
+        put_varint(out, len(value))
+        out += value
+
+
+def encode_records(records: Sequence[RecordTuple], base_timestamp: int) -> bytes:
+    """The records' bytes, at consecutive offset deltas from 0."""
+    out = bytearray()
+    for delta, (timestamp, key, value, headers) in enumerate(records):
+        body = bytearray(1)
+        put_varint(body, timestamp - base_timestamp)
+        put_varint(body, delta)
+        _put_bytes(body, key)
+        _put_bytes(body, value)
+        put_varint(body, len(headers))
+        for name, header_value in headers:
+            _put_bytes(body, name.encode("utf-8", "surrogateescape"))
+            _put_bytes(body, header_value)
+        put_varint(out, len(body))
+        out += body
+    return bytes(out)
+
+
+def _take(data: bytes, pos: int, end: int) -> tuple[bytes | None, int]:
+    length, pos = read_varint(data, pos, 5)
+    if length < 0:
+        if length == -1:
+            return None, pos
+        raise DecodeError(f"byte {pos}: field of {length} bytes in a record")
+    stop = pos + length
+    if stop > end:
+        raise DecodeError(f"byte {pos}: field of {length} bytes in a record with {end - pos} left")
+    return data[pos:stop], stop
+
+
+def _take_headers(data: bytes, pos: int, end: int) -> tuple[Headers, int]:
+    count, pos = read_varint(data, pos, 5)
+    if not 0 <= count <= end - pos:
+        raise DecodeError(f"byte {pos}: {count} headers in a record with {end - pos} bytes left")
+    headers = []
+    for _ in range(count):
+        key, pos = _take(data, pos, end)
+        if key is None:
+            raise DecodeError(f"byte {pos}: record header without a key")
+        value, pos = _take(data, pos, end)
+        headers.append((key.decode("utf-8", "surrogateescape"), value))
+    return tuple(headers), pos
+
+
+def _parse_one(
+    data: bytes, pos: int, end: int
+) -> tuple[int, int, bytes | None, bytes | None, Headers]:
+    # The attributes byte has no meaning yet.
+    timestamp_delta, pos = read_varint(data, pos + 1)
+    offset_delta, pos = read_varint(data, pos, 5)
+    key, pos = _take(data, pos, end)
+    value, pos = _take(data, pos, end)
+    headers, pos = _take_headers(data, pos, end)
+    if pos != end:
+        raise DecodeError(f"byte {pos}: record says it ends at {end}")
+    return timestamp_delta, offset_delta, key, value, headers
+
+
+def parse_records(
+    data: bytes, count: int, base_offset: int, base_timestamp: int, append_time: int | None
+) -> list[Record]:
+    """Exactly `count` records filling `data`; DecodeError otherwise."""
+    records = []
+    pos = 0
+    size = len(data)
+    try:
+        for _ in range(count):
+            length, pos = read_varint(data, pos, 5)
+            end = pos + length
+            if length < 0 or end > size:
+                raise DecodeError(f"byte {pos}: record of {length} bytes, {size - pos} left")
+            timestamp, offset, key, value, headers = _parse_one(data, pos, end)
+            pos = end
+            when = base_timestamp + timestamp if append_time is None else append_time
+            records.append(Record(base_offset + offset, when, key, value, headers))
+    except IndexError as error:
+        raise DecodeError(f"records end after {len(records)} of {count}") from error
+    if pos != size:
+        raise DecodeError(f"{size - pos} bytes after the last of {count} records")
+    return records
