@@ -1,0 +1,217 @@
+"""Values of the metadata log: a frame (KIP-631) around a record body.
+
+The frame is three unsigned varints: frame version 1, API key, record version. Decoding runs on
+kio's native reader, straight into the classes of `metadata.records.types` where a version has
+all the fields, through a class of that version's fields otherwise.
+"""
+
+from collections.abc import Callable
+from dataclasses import Field, dataclass, fields, make_dataclass
+from dataclasses import field as dataclass_field
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from kio.serial import entity_reader
+from kio.serial.errors import SerialError
+from kio.static.constants import EntityType
+
+from metadata.records.encoders import record_writer, write_uvarint
+from metadata.records.schema import ZERO_UUID, FieldSchema, Record, schema_of
+from metadata.records.types import (
+    RECORD_TYPES,
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+)
+from wire.errors import DecodeError
+
+Buffer = bytes | bytearray | memoryview
+
+FRAME_VERSION: Final = 1
+_BY_KEY: Final[dict[int, type[Record]]] = {cls.API_KEY: cls for cls in RECORD_TYPES}
+
+# The first metadata.version that writes each version of a record, newest first (the rest: 0).
+_WRITTEN_FROM: Final[dict[type[Record], tuple[tuple[int, int], ...]]] = {
+    RegisterBrokerRecord: ((30, 4), (17, 3), (8, 2), (7, 1)),
+    PartitionRecord: ((23, 2), (17, 1)),
+    PartitionChangeRecord: ((23, 2), (17, 1)),
+    BrokerRegistrationChangeRecord: ((30, 3), (17, 2), (7, 1)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownRecord:
+    """A record of a type or version that this code does not know, kept as it came."""
+
+    api_key: int
+    version: int
+    body: bytes
+
+
+class Decoded(NamedTuple):
+    """One decoded value of the metadata log."""
+
+    api_key: int
+    version: int
+    record: Record | UnknownRecord
+
+
+def name_of(api_key: int) -> str:
+    """`TopicRecord` for 2; `Unknown99` where nobody knows the type."""
+    cls = _BY_KEY.get(api_key)
+    return cls.NAME if cls is not None else f"Unknown{api_key}"
+
+
+def record_class(api_key: int) -> type[Record] | None:
+    """The class of an API key, or None for an unknown one."""
+    return _BY_KEY.get(api_key)
+
+
+def version_for(record_type: type[Record], metadata_version: int) -> int:
+    """The record version that Kafka writes at a metadata.version level."""
+    for level, version in _WRITTEN_FROM.get(record_type, ()):
+        if metadata_version >= level:
+            return version
+    return 0
+
+
+def _zero_uuid_fixer(schemas: tuple[FieldSchema, ...]) -> Callable[[Any], None] | None:
+    """kio reads the zero UUID as None; this puts the zero back into a fresh record."""
+    singles = [f.name for f in schemas if f.kafka_type == "uuid" and not f.is_array]
+    arrays = [f.name for f in schemas if f.kafka_type == "uuid" and f.is_array]
+    if not singles and not arrays:
+        return None
+    put = object.__setattr__  # the record is frozen for everyone but its maker
+
+    def fix(record: Any) -> None:
+        for name in singles:
+            if getattr(record, name) is None:
+                put(record, name, ZERO_UUID)
+        for name in arrays:
+            value = getattr(record, name)
+            if value and None in value:
+                put(record, name, tuple(ZERO_UUID if u is None else u for u in value))
+
+    return fix
+
+
+def _copy_of(item: Field[Any]) -> Any:
+    return dataclass_field(metadata=item.metadata, default=item.default)
+
+
+def _version_class(cls: type[Record], version: int) -> type[Any]:
+    """A kio entity with only the fields that this version of the record has."""
+    present = [
+        (item.name, item.type, _copy_of(item))
+        for item in fields(cls)  # type: ignore[arg-type]
+        if item.metadata["since"] <= version
+    ]
+    namespace = {"__type__": EntityType.nested, "__flexible__": True}
+    name = f"{cls.__name__}V{version}"
+    return make_dataclass(name, present, kw_only=True, slots=True, namespace=namespace)
+
+
+@cache
+def _body_reader(cls: type[Record], version: int) -> Callable[[Any, int], tuple[Any, int]]:
+    """(buffer, position) -> (record, bytes consumed) for one version of a record."""
+    schemas = schema_of(cls)
+    fix = _zero_uuid_fixer(schemas)
+    if all(f.since <= version for f in schemas):
+        read = entity_reader(cls)
+        if fix is None:
+            return read  # type: ignore[no-any-return]
+
+        def read_whole(buffer: Any, position: int) -> tuple[Any, int]:
+            found = read(buffer, position)
+            fix(found[0])
+            return found  # type: ignore[no-any-return]
+
+        return read_whole
+    names = [f.name for f in schemas if f.since <= version]
+    read = entity_reader(_version_class(cls, version))
+
+    def read_older(buffer: Any, position: int) -> tuple[Any, int]:
+        entity, size = read(buffer, position)
+        record = cls(**{name: getattr(entity, name) for name in names})
+        if fix is not None:
+            fix(record)
+        return record, size
+
+    return read_older
+
+
+def _read_frame(buffer: bytes | memoryview) -> tuple[int, int, int, int]:
+    """(frame version, API key, record version, position of the body)."""
+    numbers = []
+    position = 0
+    for _ in range(3):
+        value = shift = 0
+        while True:
+            if position >= len(buffer):
+                raise DecodeError("metadata record ends inside its frame")
+            byte = buffer[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift > 28:
+                raise DecodeError("metadata record frame holds a varint of more than 5 bytes")
+        numbers.append(value)
+    return numbers[0], numbers[1], numbers[2], position
+
+
+def decode(value: Buffer) -> Decoded:
+    """Decode one value of the metadata log. Unknown types and newer versions are kept as
+    UnknownRecord; DecodeError on anything malformed, trailing bytes included."""
+    buffer: bytes | memoryview
+    if type(value) is bytes:
+        buffer = value
+    else:
+        buffer = memoryview(value).toreadonly()
+    if len(buffer) > 3 and buffer[0] == 1 and buffer[1] < 0x80 and buffer[2] < 0x80:
+        api_key, version, position = buffer[1], buffer[2], 3
+    else:
+        frame_version, api_key, version, position = _read_frame(buffer)
+        if frame_version != FRAME_VERSION:
+            raise DecodeError(
+                f"metadata record frame version {frame_version}, only {FRAME_VERSION} is known"
+            )
+    cls = _BY_KEY.get(api_key)
+    if cls is None or version > cls.MAX_VERSION:
+        return Decoded(api_key, version, UnknownRecord(api_key, version, bytes(buffer[position:])))
+    try:
+        record, size = _body_reader(cls, version)(buffer, position)
+    except (SerialError, ValueError, OverflowError, IndexError) as error:
+        raise DecodeError(f"{cls.NAME} version {version}: {error or type(error).__name__}") from error
+    if position + size != len(buffer):
+        extra = len(buffer) - position - size
+        raise DecodeError(f"{cls.NAME} version {version}: {extra} bytes after the record")
+    return Decoded(api_key, version, record)
+
+
+def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
+    """The framed value as it stands in the log. Without `version`, the one that the newest
+    metadata.version writes. ValueError where the version cannot hold the record."""
+    out = bytearray((FRAME_VERSION,))
+    if isinstance(record, UnknownRecord):
+        write_uvarint(out, record.api_key)
+        write_uvarint(out, record.version)
+        return bytes(out + record.body)
+    if version is None:
+        version = version_for(type(record), NEWEST_LEVEL)
+    if not 0 <= version <= record.MAX_VERSION:
+        raise ValueError(f"{record.NAME} has no version {version}")
+    out.append(record.API_KEY)
+    out.append(version)
+    record_writer(type(record), version)(out, record)
+    return bytes(out)
+
+
+NEWEST_LEVEL: Final = 25
+
+
+def encode_at(record: Record, metadata_version: int) -> bytes:
+    """The framed value in the record version that a metadata.version level writes."""
+    return encode(record, version_for(type(record), metadata_version))
