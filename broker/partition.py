@@ -10,8 +10,8 @@ ISR) and KIP-966 (the high watermark stands still under min.insync.replicas).
        │ Assigned(leader ≠ self)              │  │ Assigned(leader ≠ self)
        └──────────────────────────▶  FOLLOWER ┘◀─┘
 
-One AlterPartition is in flight at a time. Until it is answered the ISR is what both answers have in
-common to lose: a replica being added counts for the high watermark already, one being removed still.
+One AlterPartition is in flight at a time. Until it is answered both outcomes are possible, so a
+replica being added counts for the high watermark already, and one being removed counts still.
 """
 
 from collections.abc import Callable, Mapping
@@ -84,8 +84,8 @@ class RemoteReplica:
         self.broker_epoch: int | None = None
         # The last moment at which it held all that the leader then had.
         self.caught_up_ms = caught_up_ms
-        # The previous fetch: when, and where the leader's log ended then. A fetch from at least that
-        # offset proves that the replica had caught up at that moment.
+        # The previous fetch: when, and where the leader's log ended then. A fetch from at least
+        # that offset proves that the replica had caught up at that moment.
         self.fetch_ms = NEVER_MS
         self.leader_end_at_fetch = UNKNOWN_OFFSET
 
@@ -361,7 +361,7 @@ class PartitionCore:
         return effects
 
     def _min_isr(self, event: MinIsr, now_ms: int) -> list[Effect]:
-        self.min_isr = event.count
+        self.min_isr = event.replicas
         effects: list[Effect] = []
         if self.role is Role.LEADER:
             self._raise_high_watermark(now_ms, effects)

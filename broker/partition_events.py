@@ -67,7 +67,7 @@ class EligibleBrokers(NamedTuple):
 class MinIsr(NamedTuple):
     """The topic's min.insync.replicas."""
 
-    count: int
+    replicas: int
 
 
 class AlterPartitionAnswered(NamedTuple):

@@ -1,6 +1,7 @@
 """The partition core alone: each rule once."""
 
 import pytest
+
 from broker.partition import PartitionCore, Role
 from broker.partition_events import (
     AlterPartitionAnswered,
