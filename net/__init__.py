@@ -1,0 +1,1 @@
+"""Kafka connections, both ends: listeners, clients, and the tables of handlers they serve."""
