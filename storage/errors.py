@@ -1,0 +1,39 @@
+"""What can go wrong in a log, typed. Disk errors are those of world.env, damage on the disk is
+`wire.errors.DamagedFile`."""
+
+from __future__ import annotations
+
+from wire.errors import ErrorCode, KafkaError
+
+
+class OffsetOutOfRange(KafkaError):
+    """The offset asked for is before the log's start or after its end."""
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(
+            ErrorCode.offset_out_of_range, f"offset {offset} is outside of {start} to {end}"
+        )
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class CorruptBatch(KafkaError):
+    """Bytes handed to the log are no sound batches; nothing was appended."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.corrupt_message, message)
+
+
+class OutOfOrderOffsets(KafkaError):
+    """Batches of a leader don't continue this log; nothing was appended."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.unknown_server_error, message)
+
+
+class LogIsDamaged(KafkaError):
+    """The log was opened with damage before its synced offset and must be truncated first."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.kafka_storage_error, message)
