@@ -184,7 +184,9 @@ def decode(value: Buffer) -> Decoded:
     try:
         record, size = _body_reader(cls, version)(buffer, position)
     except (SerialError, ValueError, OverflowError, IndexError) as error:
-        raise DecodeError(f"{cls.NAME} version {version}: {error or type(error).__name__}") from error
+        raise DecodeError(
+            f"{cls.NAME} version {version}: {error or type(error).__name__}"
+        ) from error
     if position + size != len(buffer):
         extra = len(buffer) - position - size
         raise DecodeError(f"{cls.NAME} version {version}: {extra} bytes after the record")
