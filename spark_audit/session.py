@@ -1,0 +1,124 @@
+"""Starts Spark for one command, or for a test run, and spreads work over it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spark_audit import register
+from spark_audit.files import AuditError
+from spark_audit.java import find_java
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Runner = Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+
+# Quick to start, slower in long runs: right for a command, wrong for a cluster's days of work.
+_SHORT_RUN = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
+
+
+def check_installed() -> None:
+    """AuditError that names the extra where pyspark and what goes with it is missing."""
+    missing = []
+    for name in ("pyspark", "pyarrow", "pandas", "numpy"):
+        try:
+            __import__(name)
+        except ImportError:
+            missing.append(name)
+    if missing:
+        raise AuditError(
+            f"audits need {', '.join(missing)}, which is not installed:"
+            " pip install 'pykraft[audit]'"
+        )
+
+
+def _worker_path() -> None:
+    """Lets Python workers import the packages that this process imports."""
+    root = str(Path(__file__).resolve().parent.parent)
+    known = os.environ.get("PYTHONPATH", "")
+    if root not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = root + (os.pathsep + known if known else "")
+
+
+def start(master: str | None = None, *, app: str = "pykraft audit") -> SparkSession:
+    """A session on `master`, by default on all cores of this machine.
+
+    Inside spark-submit the session that it prepared is used as it is.
+    """
+    check_installed()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if not submitted:
+        master = master or "local[*]"
+        if master.startswith("local"):
+            os.environ["JAVA_HOME"] = str(find_java())
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            _worker_path()
+            builder = builder.config("spark.driver.extraJavaOptions", _SHORT_RUN)
+            for key, value in _SETTINGS.items():
+                builder = builder.config(key, value)
+    if master:
+        builder = builder.master(master)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:
+        reason = str(error).strip().splitlines()
+        raise AuditError(f"Spark did not start: {reason[0] if reason else error!r}") from error
+    register(spark)
+    return spark
+
+
+def in_process(function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+    """Runs the tasks here, one after the other."""
+    return [function(task) for task in tasks]
+
+
+def on_spark(spark: SparkSession) -> Runner:
+    """A runner that gives each task a Spark partition of its own; results keep their order."""
+
+    def run(function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
+        if not tasks:
+            return []
+        import pickle
+
+        work = list(tasks)
+
+        def work_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            import pickle
+
+            import pyarrow as pa
+
+            for batch in batches:
+                numbers = batch.column(0).to_pylist()
+                results = [pickle.dumps(function(work[number])) for number in numbers]
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array(numbers, pa.int64()), pa.array(results, pa.binary())],
+                    names=["number", "result"],
+                )
+
+        frame = spark.range(0, len(work), 1, len(work)).mapInArrow(
+            work_on, "number long, result binary"
+        )
+        found = {row.number: pickle.loads(bytes(row.result)) for row in frame.collect()}
+        return [found[number] for number in range(len(work))]
+
+    return run
