@@ -1,0 +1,58 @@
+"""Hand-written codecs of the frequent messages, without an object or a copy per record batch.
+
+kio's classes are the oracle that the tests hold these against, for every version.
+"""
+
+from wire.hot.fetch_request import (
+    FetchForgotten,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    decode_fetch_request,
+    encode_fetch_request,
+)
+from wire.hot.fetch_response import (
+    FetchedPartition,
+    FetchedTopic,
+    FetchResponse,
+    decode_fetch_response,
+    encode_fetch_response,
+)
+from wire.hot.primitives import NodeEndpoint
+from wire.hot.produce import (
+    ProducedPartition,
+    ProducedTopic,
+    ProduceRequestView,
+    encode_produce_response,
+    walk_produce,
+)
+from wire.hot.vote import (
+    VoteAnswer,
+    VoteQuestion,
+    encode_vote_request,
+    encode_vote_response,
+)
+
+__all__ = [
+    "FetchForgotten",
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchTopic",
+    "FetchedPartition",
+    "FetchedTopic",
+    "NodeEndpoint",
+    "ProduceRequestView",
+    "ProducedPartition",
+    "ProducedTopic",
+    "VoteAnswer",
+    "VoteQuestion",
+    "decode_fetch_request",
+    "decode_fetch_response",
+    "encode_fetch_request",
+    "encode_fetch_response",
+    "encode_produce_response",
+    "encode_vote_request",
+    "encode_vote_response",
+    "walk_produce",
+]
