@@ -16,6 +16,7 @@ from spark_audit.frames import Bytes, Ints, Mask, big_endian, uvarints
 
 PARTITION, PARTITION_CHANGE, NO_OP = 3, 5, 20
 _KNOWN_VERSIONS = {PARTITION: 2, PARTITION_CHANGE: 2, NO_OP: 0}
+UNCHANGED = -2  # a leader that a change record leaves as it is
 _MOST_TAGS = 16
 
 
@@ -128,7 +129,7 @@ def partition_change(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
         tags |= {8: (None, -16)}
     read = _Tags(data, at + 20, limit, ok, tags)
     leader_at = read.start["leader"]
-    leader = np.full(len(at), -2, dtype=np.int64)
+    leader = np.full(len(at), UNCHANGED, dtype=np.int64)
     present = leader_at >= 0
     leader[present] = big_endian(data, leader_at[present], ">i4")
     return Partitions(

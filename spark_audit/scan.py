@@ -13,11 +13,11 @@ from itertools import pairwise
 import numpy as np
 
 from metadata.records import UnknownRecord, name_of
-from spark_audit.files import Files, LogDirectory, Segment
+from spark_audit.files import Files, LogDirectory
 from spark_audit.findings import Finding
 from spark_audit.frames import big_endian, padded
 from spark_audit.rows import Rows, chunks, sort_rows
-from spark_audit.walk import Damage, slice_bounds, walk
+from spark_audit.walk import Damage, batch_start, walk
 from wire.control import Control
 from wire.errors import DecodeError
 
@@ -66,13 +66,14 @@ class SliceScan:
 
 
 MARK_BYTES = 1 << 20
+_WINDOWS = (1 << 18, 1 << 22, 1 << 24)  # bytes looked at for a place to cut
 
 
 def plan(directory: LogDirectory, slice_bytes: int = SLICE_BYTES) -> list[Slice]:
-    """Cuts the segments into slices; a file with an implausible header stays in one piece."""
+    """Cuts the segments into slices that begin at batches, reading only around the cuts."""
     slices = []
     for segment in directory.segments:
-        bounds = _bounds(directory.files, segment, slice_bytes)
+        bounds = cuts(directory.files, segment.name, segment.size, slice_bytes)
         whole = len(bounds) == 2
         for start, end in pairwise(bounds):
             slices.append(
@@ -81,22 +82,20 @@ def plan(directory: LogDirectory, slice_bytes: int = SLICE_BYTES) -> list[Slice]
     return slices
 
 
-def _bounds(files: Files, segment: Segment, slice_bytes: int) -> list[int]:
-    if segment.size <= slice_bytes * 3 // 2 or not files.local:
-        return [0, segment.size]
-    return local_bounds(files, segment.name, segment.size, slice_bytes) or [0, segment.size]
-
-
-def local_bounds(files: Files, name: str, size: int, slice_bytes: int) -> list[int] | None:
-    """slice_bounds of a local file through a memory map."""
-    import mmap
-    import os
-
-    with (
-        open(os.path.join(files.path, name), "rb") as file,
-        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-    ):
-        return slice_bounds(mapped, min(size, len(mapped)), slice_bytes)
+def cuts(files: Files, name: str, size: int, slice_bytes: int) -> list[int]:
+    """Where to cut a file of batches, 0 and `size` among them."""
+    bounds = [0]
+    while size - bounds[-1] > slice_bytes * 3 // 2:
+        target = bounds[-1] + slice_bytes
+        found = None
+        for window in _WINDOWS:
+            found = batch_start(files.read(name, target, min(target + window, size)))
+            if found is not None:
+                break
+        if found is None:
+            break
+        bounds.append(target + found)
+    return [*bounds, size]
 
 
 def scan_slice(piece: Slice) -> SliceScan:

@@ -123,28 +123,33 @@ def walk(data: bytes, start: int = 0, end: int | None = None) -> tuple[list[int]
     return positions, damages
 
 
-def slice_bounds(data: bytes, size: int, target: int) -> list[int] | None:
-    """Batch-aligned cut points, about `target` bytes apart, from the headers alone.
+def batch_start(data: bytes, chain: int = 3) -> int | None:
+    """The first place in `data`, cut from the middle of a file, where batches surely start.
 
-    None where a header is implausible: such a file is read in one piece, so that what is
-    said about its damage doesn't depend on how it was cut.
+    Sure means that `chain` sound batches follow each other there, or as many as reach the end
+    of `data` (a record may by chance hold bytes that look like one batch).
     """
-    bounds = [0]
-    position = 0
-    unpack = _PEEK.unpack_from
-    next_cut = target
-    while position < size:
-        if size - position < HEADER_SIZE:
-            return None
-        _, length, _, magic, _ = unpack(data, position)
-        if magic != 2 or length < MIN_LENGTH or position + 12 + length > size:
-            return None
-        if position >= next_cut:
-            bounds.append(position)
-            next_cut = position + target
-        position += 12 + length
-    bounds.append(size)
-    return bounds
+    end = len(data)
+    start = resync(data, 0, end)
+    while start is not None:
+        position, left = start, chain
+        with memoryview(data) as view:
+            while left and end - position >= HEADER_SIZE and _fits(data, view, position, end):
+                position += 12 + _LENGTH.unpack_from(data, position + 8)[0]
+                left -= 1
+            cut_short = left and _may_be_cut(data, position, end)
+        if not left or cut_short:
+            return start
+        start = resync(data, start + 1, end)
+    return None
+
+
+def _may_be_cut(data: bytes, position: int, end: int) -> bool:
+    """Whether what starts at `position` could be a sound batch, were there more bytes."""
+    if end - position < HEADER_SIZE:
+        return True
+    _, length, _, magic, _ = _PEEK.unpack_from(data, position)
+    return magic == 2 and length >= MIN_LENGTH and position + 12 + length > end
 
 
 def merge(positions: list[int], damages: list[Damage]) -> Iterator[int | Damage]:
