@@ -134,15 +134,15 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises UnsupportedVersion.
         """
-        low, high = self._ranges.get(api_key, (0, -1))
-        if max_version is not None:
-            high = min(high, max_version)
+        low, offered_high = self._ranges.get(api_key, (0, -1))
+        high = offered_high if max_version is None else min(offered_high, max_version)
         known = _known_versions(api_key)
         for candidate in reversed(known):
             if low <= candidate <= high:
                 return candidate
-        wanted = f"{known[0]}-{known[-1] if max_version is None else max_version}" if known else "-"
-        offered = "doesn't offer it" if api_key not in self._ranges else f"{low}-{high}"
+        limit = "" if max_version is None else f", at most {max_version}"
+        wanted = f"{known[0]}-{known[-1]}{limit}" if known else "none"
+        offered = f"{low}-{offered_high}" if api_key in self._ranges else "none"
         raise UnsupportedVersion(api_key, wanted, offered)
 
     def offers(self, api_key: int) -> tuple[int, int] | None:
