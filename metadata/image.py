@@ -9,11 +9,12 @@ nothing here and is for `metadata.soundness` to report.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from metadata.maps import Map
 from metadata.records import Record, UnknownRecord
+from metadata.records.schema import ZERO_UUID
 from metadata.records.types import AccessControlEntryRecord, DelegationTokenRecord
 from metadata.registrations import (
     BROKER_RESOURCE,
@@ -27,6 +28,7 @@ from metadata.registrations import (
 )
 from metadata.replay import APPLY
 from metadata.topics import NO_TOPICS, PartitionSet, TopicsImage
+from wire.control import ControlType
 
 __all__ = [
     "BROKER_RESOURCE",
@@ -75,6 +77,16 @@ class MetadataImage(NamedTuple):
         nothing: see `metadata.loader` for transactions."""
         handler = APPLY.get(type(record))
         return self if handler is None else handler(self, record)
+
+    def apply_control(self, control_type: int, entity: Any) -> MetadataImage:
+        """The image after a control record of the log (its number and decoded form); only
+        kraft.version and the voter set are kept."""
+        if control_type == ControlType.KRAFT_VERSION:
+            return self._replace(kraft_version=entity.k_raft_version)
+        if control_type == ControlType.KRAFT_VOTERS:
+            voters = ((v.voter_id, v.voter_directory_id or ZERO_UUID) for v in entity.voters)
+            return self._replace(voters=tuple(sorted(voters)))
+        return self
 
     def at(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
         """The same state, standing at that offset (the last one applied) of the log."""

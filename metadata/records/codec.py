@@ -113,19 +113,19 @@ def _version_class(cls: type[Record], version: int) -> type[Any]:
 
 
 @cache
-def _body_reader(cls: type[Record], version: int) -> Callable[[Any, int], tuple[Any, int]]:
+def _body_reader(cls: Any, version: int) -> Callable[[Any, int], tuple[Any, int]]:
     """(buffer, position) -> (record, bytes consumed) for one version of a record."""
     schemas = schema_of(cls)
     fix = _zero_uuid_fixer(schemas)
     if all(f.since <= version for f in schemas):
         read = entity_reader(cls)
         if fix is None:
-            return read  # type: ignore[no-any-return]
+            return read
 
         def read_whole(buffer: Any, position: int) -> tuple[Any, int]:
             found = read(buffer, position)
             fix(found[0])
-            return found  # type: ignore[no-any-return]
+            return found
 
         return read_whole
     names = [f.name for f in schemas if f.since <= version]

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final
 from uuid import UUID
 
-from metadata.records.schema import Entity, FieldSchema, Record, schema_of
+from metadata.records.schema import Entity, FieldSchema, schema_of
 from metadata.records.types import (
     NO_LEADER_CHANGE,
     RECOVERY_RECOVERED,
@@ -223,7 +223,7 @@ def _write_partition_change(out: bytearray, record: PartitionChangeRecord, versi
 
 
 @cache
-def record_writer(cls: type[Record], version: int) -> Writer:
+def record_writer(cls: Any, version: int) -> Writer:
     """The body writer of a record type in one of its versions."""
     if cls is PartitionRecord:
         return lambda out, record: _write_partition(out, record, version)

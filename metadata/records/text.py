@@ -23,7 +23,7 @@ def _plain(value: Any, version: int) -> Any:
 
 
 @cache
-def _fields_of(cls: type[Entity], version: int) -> tuple[FieldSchema, ...]:
+def _fields_of(cls: Any, version: int) -> tuple[FieldSchema, ...]:
     return tuple(f for f in schema_of(cls) if f.since <= version)
 
 

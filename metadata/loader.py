@@ -1,0 +1,136 @@
+"""From committed batches and snapshots of the metadata log to published images.
+
+A metadata transaction (KIP-868) counts as a whole: nothing after its begin record is in
+`ImageLoader.image` until its end record, and an abort drops it. An open one costs nothing but a
+second reference, since images are values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from metadata.delta import ImageDelta, compare, note
+from metadata.features import EXIT_UNSUPPORTED_LEVEL, unsupported
+from metadata.image import EMPTY, MetadataImage
+from metadata.records import UnknownRecord, decode
+from metadata.records.types import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
+from wire.control import ControlType
+from wire.errors import DecodeError, FatalError
+
+EXIT_UNREADABLE_LOG: Final = 13
+"""Exit code of a node whose committed log holds a record that cannot be decoded."""
+
+
+_VOTER_RECORDS: Final = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
+
+
+class ImageLoader:
+    """Holds the committed image. Feed it batches in log order, or a snapshot at any time.
+
+    FatalError where a record cannot be decoded or a finalised feature level is not supported:
+    a node that went on would hold another state than its peers."""
+
+    def __init__(self, image: MetadataImage = EMPTY) -> None:
+        self.image = image
+        self.unknown_records = 0
+        self._open: ImageDelta | None = None  # since the begin record; its image is uncommitted
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._open is not None
+
+    def on_batch(
+        self,
+        base_offset: int,
+        epoch: int,
+        timestamp_ms: int,
+        values: Sequence[bytes],
+        control: Iterable[tuple[int, Any]] = (),
+        last_offset: int | None = None,
+    ) -> ImageDelta:
+        """Apply one committed batch: its record values, or its control records as (type, decoded
+        entity). `last_offset` is by default that of the last record. Returns what the published
+        image gained; while a transaction stays open, that is what came before its begin record,
+        often nothing, and the image stays where it was in the log."""
+        delta = ImageDelta(self.image, self.image)
+        offset = base_offset
+        for control_type, entity in control:
+            delta.voters_changed |= control_type in _VOTER_RECORDS
+            delta.image = delta.image.apply_control(control_type, entity)
+            offset += 1
+        for value in values:
+            self._step(delta, self._decode(value, offset, epoch))
+            offset += 1
+        if self._open is None:
+            end = offset - 1 if last_offset is None else last_offset
+            delta.image = delta.image.at(end, epoch, timestamp_ms)
+        self._publish(delta)
+        return delta
+
+    def on_snapshot(
+        self,
+        end_offset: int,
+        epoch: int,
+        timestamp_ms: int,
+        values: Iterable[bytes],
+        *,
+        kraft_version: int | None = None,
+        voters: Iterable[tuple[int, Any]] | None = None,
+    ) -> ImageDelta:
+        """Replace everything by a snapshot: `end_offset` is exclusive, `timestamp_ms` that of the
+        last batch it covers, `voters` (id, directory id) pairs. Returns the comparison of the
+        images before and after."""
+        image = EMPTY
+        for value in values:
+            record = self._decode(value, end_offset - 1, epoch)
+            image = image.apply(record)
+        image = image._replace(
+            kraft_version=kraft_version,
+            voters=None if voters is None else tuple(sorted(voters)),
+        )
+        image = image.at(end_offset - 1, epoch, timestamp_ms)
+        delta = compare(self.image, image)
+        self._open = None
+        self._publish(delta)
+        return delta
+
+    def _decode(self, value: bytes, offset: int, epoch: int) -> Any:
+        try:
+            record = decode(value).record
+        except DecodeError as error:
+            raise FatalError(
+                EXIT_UNREADABLE_LOG,
+                f"metadata record at offset {offset}, epoch {epoch}, cannot be decoded: {error}",
+            ) from error
+        if isinstance(record, UnknownRecord):
+            self.unknown_records += 1
+        return record
+
+    def _step(self, delta: ImageDelta, record: Any) -> None:
+        kind = type(record)
+        if kind is BeginTransactionRecord:
+            self._open = ImageDelta(delta.image, delta.image)
+            return
+        if kind is EndTransactionRecord:
+            if self._open is not None:
+                delta.merge(self._open)
+            self._open = None
+            return
+        if kind is AbortTransactionRecord:
+            self._open = None
+            return
+        into = delta if self._open is None else self._open
+        note(into, into.image, record)
+        into.image = into.image.apply(record)
+
+    def _publish(self, delta: ImageDelta) -> None:
+        if delta.features_changed:
+            reason = unsupported(delta.image)
+            if reason is not None:
+                raise FatalError(EXIT_UNSUPPORTED_LEVEL, reason)
+        self.image = delta.image
