@@ -114,7 +114,8 @@ class ImageLoader:
     def _step(self, delta: ImageDelta, record: Any) -> None:
         kind = type(record)
         if kind is BeginTransactionRecord:
-            self._open = ImageDelta(delta.image, delta.image)
+            if self._open is None:
+                self._open = ImageDelta(delta.image, delta.image)
             return
         if kind is EndTransactionRecord:
             if self._open is not None:

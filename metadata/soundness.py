@@ -29,21 +29,21 @@ def _partition_state(where: str, partition: PartitionRegistration) -> Iterator[F
             f"{where}: leader {partition.leader} is not in ISR {list(partition.isr)}",
         )
     if partition.directories and len(partition.directories) != len(partition.replicas):
-        yield (
-            "directory-count",
+        detail = (
             f"{where}: {len(partition.directories)} directories for "
-            f"{len(partition.replicas)} replicas",
+            f"{len(partition.replicas)} replicas"
         )
+        yield "directory-count", detail
 
 
 def _register_broker(image: MetadataImage, record: t.RegisterBrokerRecord) -> Iterator[Finding]:
     known = image.brokers.get(record.broker_id)
     if known is not None and record.broker_epoch < known.epoch:
-        yield (
-            "broker-epoch-regression",
+        detail = (
             f"broker {record.broker_id} registers with epoch {record.broker_epoch} after "
-            f"{known.epoch}",
+            f"{known.epoch}"
         )
+        yield "broker-epoch-regression", detail
 
 
 def _known_broker(image: MetadataImage, broker_id: int, epoch: int) -> Iterator[Finding]:

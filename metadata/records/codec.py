@@ -29,6 +29,9 @@ from wire.errors import DecodeError
 Buffer = bytes | bytearray | memoryview
 
 FRAME_VERSION: Final = 1
+NEWEST_LEVEL: Final = 25
+"""The newest metadata.version that we write."""
+
 _BY_KEY: Final[dict[int, type[Record]]] = {cls.API_KEY: cls for cls in RECORD_TYPES}
 
 # The first metadata.version that writes each version of a record, newest first (the rest: 0).
@@ -178,7 +181,7 @@ def decode(value: Buffer) -> Decoded:
             raise DecodeError(
                 f"metadata record frame version {frame_version}, only {FRAME_VERSION} is known"
             )
-    cls = _BY_KEY.get(api_key)
+    cls: Any = _BY_KEY.get(api_key)
     if cls is None or version > cls.MAX_VERSION:
         return Decoded(api_key, version, UnknownRecord(api_key, version, bytes(buffer[position:])))
     try:
@@ -201,17 +204,15 @@ def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:
         write_uvarint(out, record.api_key)
         write_uvarint(out, record.version)
         return bytes(out + record.body)
+    kind: Any = type(record)
     if version is None:
-        version = version_for(type(record), NEWEST_LEVEL)
+        version = version_for(kind, NEWEST_LEVEL)
     if not 0 <= version <= record.MAX_VERSION:
         raise ValueError(f"{record.NAME} has no version {version}")
     out.append(record.API_KEY)
     out.append(version)
-    record_writer(type(record), version)(out, record)
+    record_writer(kind, version)(out, record)
     return bytes(out)
-
-
-NEWEST_LEVEL: Final = 25
 
 
 def encode_at(record: Record, metadata_version: int) -> bytes:

@@ -29,7 +29,8 @@ def _fields_of(cls: Any, version: int) -> tuple[FieldSchema, ...]:
 
 def _fields_to_json(entity: Entity, version: int) -> dict[str, Any]:
     found = {}
-    for schema in _fields_of(type(entity), version):
+    kind: Any = type(entity)
+    for schema in _fields_of(kind, version):
         value = getattr(entity, schema.name)
         if schema.tag is not None and value == schema.default:
             continue  # as on the wire, and as Kafka's own dump prints it
