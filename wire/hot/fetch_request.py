@@ -175,11 +175,12 @@ def decode_fetch_request(version: int, body: Any) -> FetchRequest:
     forgotten: list[FetchForgotten] = []
     if version >= 7:
         forgotten, pos = _read_forgotten(version, body, pos)
-    rack_id: str | None = ""
+    rack_id = ""
     if version >= 11:
-        rack_id, pos = p.read_string(body, pos, flexible)
-        if rack_id is None:
+        rack, pos = p.read_string(body, pos, flexible)
+        if rack is None:
             raise DecodeError("null rack id")
+        rack_id = rack
     cluster_id = None
     if flexible:
         tags, pos = p.read_tags(body, pos)

@@ -37,7 +37,7 @@ class FetchedPartition(NamedTuple):
     `aborted` are (producer id, first offset), None where the field is null.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # not the tuple method
     error_code: int = 0
     high_watermark: int = -1
     last_stable_offset: int = -1
@@ -172,10 +172,10 @@ def _read_partition(version: int, flexible: bool, body: Any, pos: int) -> tuple[
             leader = p.tag_struct(tags[1], _LEADER) if 1 in tags else None
             snapshot = p.tag_struct(tags[2], _SNAPSHOT) if 2 in tags else None
     size = len(records) if records is not None else 0
-    part = FetchedPartition(
-        *fixed, aborted, replica, (records,) if size else (), size, diverging, leader, snapshot
-    )
-    return part, pos
+    parts = (records,) if size else ()
+    return FetchedPartition._make(
+        (*fixed, aborted, replica, parts, size, diverging, leader, snapshot)
+    ), pos
 
 
 def _read_aborted(flexible: bool, body: Any, pos: int) -> tuple[list[tuple[int, int]] | None, int]:

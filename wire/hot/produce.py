@@ -72,7 +72,7 @@ def walk_produce(version: int, body: Any) -> ProduceRequestView:
 class ProducedPartition(NamedTuple):
     """One partition's outcome. Fields that a version lacks are left out of its bytes."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # not the tuple method
     error_code: int = 0
     base_offset: int = -1
     log_append_time_ms: int = -1
