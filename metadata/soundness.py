@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from metadata.image import MetadataImage, PartitionRegistration
-from metadata.records import UnknownRecord, name_of
+from metadata.records import Record, UnknownRecord, name_of
 from metadata.records import types as t
 from metadata.topics import merge, registration_of
 from wire.uuids import to_text
@@ -46,23 +46,25 @@ def _register_broker(image: MetadataImage, record: t.RegisterBrokerRecord) -> It
         yield "broker-epoch-regression", detail
 
 
-def _known_broker(image: MetadataImage, broker_id: int, epoch: int) -> Iterator[Finding]:
+def _known_broker(
+    image: MetadataImage, record: Record, broker_id: int, epoch: int
+) -> Iterator[Finding]:
     known = image.brokers.get(broker_id)
     if known is None:
-        yield "unknown-broker", f"broker {broker_id} is not registered"
+        yield "unknown-broker", f"{record.NAME} for broker {broker_id}"
     elif known.epoch != epoch:
         yield (
             "broker-epoch-mismatch",
-            f"broker {broker_id} is at epoch {known.epoch}, the record says {epoch}",
+            f"{record.NAME} for broker {broker_id}: epoch {epoch}, registered is {known.epoch}",
         )
 
 
 def _broker(image: MetadataImage, record: Any) -> Iterator[Finding]:
-    return _known_broker(image, record.broker_id, record.broker_epoch)
+    return _known_broker(image, record, record.broker_id, record.broker_epoch)
 
 
 def _fence(image: MetadataImage, record: Any) -> Iterator[Finding]:
-    return _known_broker(image, record.id, record.epoch)
+    return _known_broker(image, record, record.id, record.epoch)
 
 
 def _topic(image: MetadataImage, record: t.TopicRecord) -> Iterator[Finding]:
@@ -97,12 +99,13 @@ def _partition(image: MetadataImage, record: t.PartitionRecord) -> Iterator[Find
 def _partition_change(image: MetadataImage, record: t.PartitionChangeRecord) -> Iterator[Finding]:
     topic = image.topics.by_id.get(record.topic_id)
     if topic is None:
-        yield "unknown-topic", f"change of {to_text(record.topic_id)}-{record.partition_id}"
+        where = f"{to_text(record.topic_id)}-{record.partition_id}"
+        yield "unknown-partition", f"change of {where}"
         return
     where = f"{topic.name}-{record.partition_id}"
     before = topic.partitions.get(record.partition_id)
     if before is None:
-        yield "unknown-partition", f"change of {where}, which does not exist"
+        yield "unknown-partition", f"change of {where}"
         return
     yield from _partition_state(where, merge(before, record))
 
