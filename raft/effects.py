@@ -1,0 +1,151 @@
+"""What the quorum core wants done. The shell does them strictly in the order given:
+
+an effect begins only when those before it are finished. So whatever follows a
+`PersistQuorumState` is said or written only once that state is durable; the same goes for
+`TruncateLog` and `RestartLog`, which are durable when finished. Appends are not: `SyncLog` asks
+for an fsync that is told by `events.LogSynced` when it is through.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from raft.messages import FetchedRecords, Request, Response
+from raft.voters import OffsetAndEpoch, ReplicaKey
+
+
+class ElectionState(NamedTuple):
+    """What must survive a crash. `leader_id` -1: none known."""
+
+    epoch: int = 0
+    leader_id: int = -1
+    voted: ReplicaKey | None = None
+
+
+class PersistQuorumState(NamedTuple):
+    state: ElectionState
+
+
+class SendRequest(NamedTuple):
+    """Ends in exactly one `ResponseReceived` or `RequestFailed` of the same request."""
+
+    peer_id: int
+    request: Request
+
+
+class SendResponse(NamedTuple):
+    token: int
+    response: Response
+
+
+class AppendLeaderChange(NamedTuple):
+    """Append the LeaderChange control batch that opens `epoch`, at `base_offset`.
+
+    The shell may put other control records into the same batch only by agreement with the core:
+    the batch is one record long.
+    """
+
+    base_offset: int
+    epoch: int
+    voters: tuple[int, ...]
+    granting: tuple[int, ...]
+
+
+class AppendBatch(NamedTuple):
+    base_offset: int
+    epoch: int
+    payload: Any
+
+
+class AppendFetched(NamedTuple):
+    records: FetchedRecords
+
+
+class SyncLog(NamedTuple):
+    """Fsync what is appended; one fsync serves all that ask before it begins."""
+
+
+class ServeParkedSoon(NamedTuple):
+    """Send `events.ServeParked` when the present burst of appends is over."""
+
+
+class TruncateLog(NamedTuple):
+    offset: int
+    truncations: int
+
+
+class WriteSnapshotSlice(NamedTuple):
+    """Keep a slice of a snapshot being downloaded; position 0 begins a new file."""
+
+    snapshot: OffsetAndEpoch
+    position: int
+    payload: Any
+
+
+class FreezeSnapshot(NamedTuple):
+    """The download is complete: check it, make it durable, say `events.SnapshotFrozen`."""
+
+    snapshot: OffsetAndEpoch
+
+
+class RestartLog(NamedTuple):
+    """Drop the log, go on behind this frozen snapshot, and load it."""
+
+    snapshot: OffsetAndEpoch
+    truncations: int
+
+
+class HighWatermarkAdvanced(NamedTuple):
+    """All below `offset` is committed."""
+
+    offset: int
+
+
+class LeaderChanged(NamedTuple):
+    """The leader we know (-1: none) or the epoch has changed."""
+
+    leader_id: int
+    epoch: int
+
+
+class LeadershipConfirmed(NamedTuple):
+    """We led when asked, and everything committed by then is below `offset`."""
+
+    token: int
+    offset: int
+
+
+class LeadershipRefused(NamedTuple):
+    token: int
+
+
+class Resigned(NamedTuple):
+    """Every voter knows of our resignation, or enough time has passed."""
+
+
+class Fatal(NamedTuple):
+    """The rules of the protocol are broken, or the disk lies: stop this node."""
+
+    reason: str
+
+
+Effect = (
+    PersistQuorumState
+    | SendRequest
+    | SendResponse
+    | AppendLeaderChange
+    | AppendBatch
+    | AppendFetched
+    | SyncLog
+    | ServeParkedSoon
+    | TruncateLog
+    | WriteSnapshotSlice
+    | FreezeSnapshot
+    | RestartLog
+    | HighWatermarkAdvanced
+    | LeaderChanged
+    | LeadershipConfirmed
+    | LeadershipRefused
+    | Resigned
+    | Fatal
+)

@@ -1,0 +1,227 @@
+"""Votes and pre-votes, both sides of them (Raft paper §5.2, §5.4.1; KIP-595, KIP-996)."""
+
+from __future__ import annotations
+
+from raft import leading
+from raft.effects import SendRequest, SendResponse
+from raft.messages import NO_LEADER, VoteRequest, VoteResponse
+from raft.quorum import Outcome, outcome
+from raft.roles import Candidate, Follower, Prospective, Unattached
+from raft.state import Quorum
+from raft.voters import ReplicaKey
+from wire.errors import ErrorCode
+
+
+def learn(q: Quorum, leader_id: int, epoch: int) -> bool:
+    """Take up what a peer says of leader and epoch; True if our role changed by it."""
+    if epoch > q.epoch:
+        if leader_id == q.node_id:
+            # They saw us lead an epoch that we have forgotten: never vote in it.
+            q.become_unattached(epoch, voted=q.key)
+        elif leader_id != NO_LEADER and q.voters.get(leader_id) is not None:
+            q.become_follower(epoch, leader_id)
+        else:
+            q.become_unattached(epoch)
+        return True
+    if epoch < q.epoch or leader_id in (NO_LEADER, q.leader_id, q.node_id):
+        return False
+    if q.leader_id != NO_LEADER:
+        q.fail(f"two leaders in epoch {epoch}: {q.leader_id} and {leader_id}")
+        return True
+    if q.voters.get(leader_id) is None:
+        return False
+    q.become_follower(epoch, leader_id)
+    return True
+
+
+def on_vote_request(q: Quorum, token: int, request: VoteRequest) -> None:
+    error = _vote_error(q, request)
+    granted = False
+    if error == ErrorCode.none:
+        if request.epoch > q.epoch:
+            q.become_unattached(request.epoch)
+        if not names(q.key, request.voter):
+            error = ErrorCode.invalid_voter_key
+        elif request.pre_vote:
+            granted = _grants_pre_vote(q, request)
+            if granted:
+                _give_way(q)
+        elif _grants_vote(q, request):
+            granted = True
+            q.become_unattached(q.epoch, voted=request.candidate)
+    q.emit(SendResponse(token, VoteResponse(error, q.told_leader_id, q.epoch, granted)))
+
+
+def _vote_error(q: Quorum, request: VoteRequest) -> ErrorCode:
+    last = request.last
+    # A candidate has raised its epoch above all of its log; a pre-voter hasn't yet.
+    highest_epoch = request.epoch if request.pre_vote else request.epoch - 1
+    if last.offset < 0 or last.epoch < 0 or last.epoch > highest_epoch:
+        return ErrorCode.invalid_request
+    if request.epoch < q.epoch:
+        return ErrorCode.fenced_leader_epoch
+    if request.candidate.node_id < 0 or request.candidate.node_id == q.node_id:
+        return ErrorCode.invalid_request
+    return ErrorCode.none
+
+
+def names(key: ReplicaKey, receiver: ReplicaKey | None) -> bool:
+    """Whether a request meant for `receiver` is for `key` (an unknown directory id fits all)."""
+    if receiver is None:
+        return True
+    if receiver.node_id != key.node_id:
+        return False
+    return None in (receiver.directory_id, key.directory_id) or receiver == key
+
+
+def _is_up_to_date(q: Quorum, request: VoteRequest) -> bool:
+    own = q.log.last
+    return (request.last.epoch, request.last.offset) >= (own.epoch, own.offset)
+
+
+def _grants_vote(q: Quorum, request: VoteRequest) -> bool:
+    if q.needs_end is not None or q.leader_id != NO_LEADER:
+        return False
+    if not isinstance(q.role, Unattached | Prospective):
+        return False
+    if q.voted is not None:
+        # Asked again by the one we voted for: the same answer.
+        return names(request.candidate, q.voted)
+    return _is_up_to_date(q, request)
+
+
+def _grants_pre_vote(q: Quorum, request: VoteRequest) -> bool:
+    """Refused by who still hears from its leader: a flapping peer deposes nobody."""
+    if q.needs_end is not None or not _is_up_to_date(q, request):
+        return False
+    role = q.role
+    if isinstance(role, Follower):
+        return role.lost or not role.has_fetched
+    return isinstance(role, Unattached | Prospective | Candidate)
+
+
+def _give_way(q: Quorum) -> None:
+    """Having promised a vote, leave the peer time to come and ask for it."""
+    role = q.role
+    pause_ms = q.now_ms + q.chance.randint(1, 3) * q.config.lost_leader_wait_max_ms
+    if isinstance(role, Unattached):
+        if role.election_at_ms is not None:
+            role.election_at_ms = max(role.election_at_ms, pause_ms)
+    elif isinstance(role, Follower | Candidate) and role.lost and role.deadline_ms is not None:
+        role.deadline_ms = max(role.deadline_ms, pause_ms)
+
+
+def stand(q: Quorum) -> None:
+    """Begin an election: pre-vote first."""
+    q.become_prospective()
+    count_votes(q)
+
+
+def count_votes(q: Quorum) -> None:
+    role = q.role
+    assert isinstance(role, Prospective | Candidate), role
+    result = outcome(q.voters.ids, role.ballot.votes)
+    if result is Outcome.LOST:
+        lose(q)
+    elif result is Outcome.WON and isinstance(role, Prospective):
+        q.become_candidate()
+        count_votes(q)
+    elif result is Outcome.WON:
+        leading.take_over(q, role.ballot)
+
+
+def lose(q: Quorum) -> None:
+    """Votes can't reach a majority, or time is up: wait a random time, longer each time."""
+    role = q.role
+    q.failed_elections += 1
+    most_ms = q.config.lost_leader_wait_max_ms << min(q.failed_elections, 8)
+    if isinstance(role, Candidate):
+        most_ms = min(most_ms, q.config.election_backoff_max_ms)
+        role.lost = True
+        role.deadline_ms = q.now_ms + q.chance.randint(0, most_ms)
+        return
+    most_ms = min(most_ms, q.config.pre_vote_backoff_max_ms)
+    again_at_ms = q.now_ms + q.chance.randint(most_ms // 4, most_ms)
+    if q.leader_id != NO_LEADER:
+        q.become_follower(q.epoch, q.leader_id, lost_until_ms=again_at_ms)
+    else:
+        q.become_unattached(q.epoch, election_at_ms=again_at_ms)
+
+
+def ask_for_votes(q: Quorum) -> None:
+    """Send the vote requests that are due."""
+    role = q.role
+    if not isinstance(role, Prospective | Candidate) or (isinstance(role, Candidate) and role.lost):
+        return
+    for peer_id, at_ms in role.ballot.ask_at_ms.items():
+        if at_ms is not None and at_ms <= q.now_ms:
+            role.ballot.ask_at_ms[peer_id] = None
+            request = VoteRequest(
+                q.voters.key_of(peer_id),
+                q.epoch,
+                q.key,
+                q.log.last,
+                isinstance(role, Prospective),
+            )
+            q.emit(SendRequest(peer_id, request))
+
+
+def _current_ballot(q: Quorum, request: VoteRequest) -> Prospective | Candidate | None:
+    role = q.role
+    wanted = Prospective if request.pre_vote else Candidate
+    if isinstance(role, wanted) and request.epoch == q.epoch:
+        assert isinstance(role, Prospective | Candidate)
+        return role
+    return None
+
+
+def on_vote_response(q: Quorum, peer_id: int, request: VoteRequest, response: VoteResponse) -> None:
+    if learn(q, response.leader_id, response.epoch):
+        return
+    role = _current_ballot(q, request)
+    if role is None or peer_id in role.ballot.votes:
+        return
+    # An error is a refusal: the peer has seen our request and won't change its mind by itself.
+    role.ballot.votes[peer_id] = response.error == ErrorCode.none and response.granted
+    if not (isinstance(role, Candidate) and role.lost):
+        count_votes(q)
+
+
+def on_vote_failed(
+    q: Quorum, peer_id: int, request: VoteRequest, unsupported_version: bool
+) -> None:
+    role = _current_ballot(q, request)
+    if role is None or peer_id in role.ballot.votes:
+        return
+    if unsupported_version and request.pre_vote:
+        # It knows no pre-vote, so it would have voted: mixed versions must elect (KIP-996).
+        role.ballot.votes[peer_id] = True
+        count_votes(q)
+    else:
+        role.ballot.ask_at_ms[peer_id] = q.retry_at_ms()
+
+
+def on_election_tick(q: Quorum) -> None:
+    """Time for one who stands, or waits to."""
+    role = q.role
+    if isinstance(role, Unattached):
+        if role.election_at_ms is not None and role.election_at_ms <= q.now_ms:
+            if q.may_stand:
+                stand(q)
+            else:
+                role.election_at_ms = None
+    elif isinstance(role, Follower):
+        if role.deadline_ms is not None and role.deadline_ms <= q.now_ms:
+            if q.may_stand:
+                stand(q)
+            else:
+                role.deadline_ms = None
+                role.lost = True
+    elif isinstance(role, Prospective | Candidate) and role.deadline_ms <= q.now_ms:
+        if isinstance(role, Candidate) and role.lost:
+            if q.may_stand:
+                stand(q)
+            else:
+                q.become_unattached(q.epoch)
+        else:
+            lose(q)

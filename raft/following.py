@@ -1,0 +1,297 @@
+"""What a follower or observer does: find the leader, fetch, cut what diverges, load snapshots.
+
+Sources: Raft paper §5.3, §7; KIP-595, KIP-630. One Fetch or FetchSnapshot is in flight at a
+time. A voter fetches again only when what it got is durable: its fetch offset is its promise.
+"""
+
+from __future__ import annotations
+
+from raft.effects import (
+    AppendFetched,
+    FreezeSnapshot,
+    RestartLog,
+    SendRequest,
+    SyncLog,
+    TruncateLog,
+    WriteSnapshotSlice,
+)
+from raft.elections import learn
+from raft.events import SnapshotFrozen
+from raft.messages import (
+    FetchedRecords,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+)
+from raft.roles import FetchSlot, Follower, Leader, SnapshotDownload, Unattached
+from raft.state import Quorum
+from raft.voters import OffsetAndEpoch, ReplicaKey
+from wire.errors import ErrorCode
+
+_NAMELESS = ReplicaKey(-1)
+_RESIGNED = (
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.broker_not_available,
+    ErrorCode.unknown_leader_epoch,
+)
+
+
+def fetch(q: Quorum) -> None:
+    """Send the next Fetch or FetchSnapshot if it is due."""
+    role = q.role
+    if not isinstance(role, Unattached | Follower):
+        return
+    slot = role.slot
+    if slot.in_flight is not None or slot.next_at_ms is None or slot.next_at_ms > q.now_ms:
+        return
+    peer_id = _fetch_from(q, role)
+    download = q.download
+    # A voter's fetch offset is its promise, so it waits for the sync that is under way; and
+    # while a snapshot is made durable there is nothing to ask for.
+    if (
+        peer_id is None
+        or (q.is_voter and q.log.synced_end < q.log.end)
+        or (download is not None and download.freezing)
+    ):
+        slot.next_at_ms = None
+        return
+    # A node that misses part of its log counts for nothing, so it fetches without a name.
+    key = q.key if q.needs_end is None else _NAMELESS
+    request: FetchRequest | FetchSnapshotRequest
+    if download is not None and download.leader_id == peer_id:
+        request = FetchSnapshotRequest(key, q.epoch, download.snapshot, download.position)
+    else:
+        lost = not isinstance(role, Follower) or role.lost
+        request = FetchRequest(
+            key,
+            q.epoch,
+            q.log.end,
+            q.log.last_epoch,
+            0 if lost else q.config.fetch_max_wait_ms,
+            q.high_watermark,
+        )
+    slot.in_flight, slot.peer_id, slot.next_at_ms = request, peer_id, None
+    q.emit(SendRequest(peer_id, request))
+
+
+def _fetch_from(q: Quorum, role: Unattached | Follower) -> int | None:
+    """The leader; or any voter, to learn of one, while there is none to follow."""
+    if isinstance(role, Follower) and not (role.lost and role.deadline_ms is None):
+        return role.leader_id
+    others = q.others()
+    return q.chance.choice(others).node_id if others else None
+
+
+def _slot_of(
+    q: Quorum, peer_id: int, request: FetchRequest | FetchSnapshotRequest
+) -> FetchSlot | None:
+    """The slot in which this very request is in flight; None if it is an old one."""
+    role = q.role
+    if not isinstance(role, Unattached | Follower):
+        return None
+    slot = role.slot
+    return slot if slot.peer_id == peer_id and slot.in_flight is request else None
+
+
+def on_fetch_failed(q: Quorum, peer_id: int, request: FetchRequest | FetchSnapshotRequest) -> None:
+    slot = _slot_of(q, peer_id, request)
+    if slot is None:
+        return
+    slot.in_flight, slot.next_at_ms = None, q.retry_at_ms()
+    role = q.role
+    if isinstance(role, Follower) and role.deadline_ms is None:
+        role.lost = True  # an observer asks the others
+
+
+def on_disconnected(q: Quorum, peer_id: int) -> None:
+    """The connection to the leader dropped: it may be dead, so don't wait for the timeout.
+
+    Others' pre-votes are granted from now on and we stand soon, unless a fetch succeeds before;
+    a leader that others still follow stays leader, since they refuse our pre-vote.
+    """
+    role = q.role
+    if isinstance(role, Follower) and role.leader_id == peer_id and not role.lost:
+        leader_lost(q, stand_at_ms=q.now_ms + q.random_lost_leader_wait_ms())
+
+
+def leader_lost(q: Quorum, *, stand_at_ms: int) -> None:
+    role = q.role
+    assert isinstance(role, Follower), role
+    role.lost = True
+    if role.deadline_ms is not None:
+        role.deadline_ms = min(role.deadline_ms, stand_at_ms)
+
+
+def on_fetch_response(
+    q: Quorum, peer_id: int, request: FetchRequest, response: FetchResponse
+) -> None:
+    slot = _slot_of(q, peer_id, request)
+    if slot is not None:
+        slot.in_flight = None
+    if learn(q, response.leader_id, response.epoch) or slot is None:
+        return
+    role = q.role
+    if response.error != ErrorCode.none:
+        _on_fetch_error(q, peer_id, slot, response.error)
+        return
+    if (
+        not isinstance(role, Follower)
+        or peer_id != role.leader_id
+        or response.epoch != q.epoch
+        or request.epoch != q.epoch
+    ):
+        slot.next_at_ms = q.retry_at_ms()
+        return
+    _heard_leader(q, role)
+    slot.next_at_ms = q.now_ms
+    if response.diverging is not None:
+        _truncate(q, slot, response.diverging)
+    elif response.snapshot is not None:
+        _begin_download(q, peer_id, response.snapshot)
+    else:
+        if response.records is not None:
+            _append(q, slot, response.records)
+        offset = min(q.log.end, response.high_watermark)
+        if offset > q.high_watermark:
+            q.advance_high_watermark(offset)
+
+
+def _on_fetch_error(q: Quorum, peer_id: int, slot: FetchSlot, error: ErrorCode) -> None:
+    slot.next_at_ms = q.retry_at_ms()
+    role = q.role
+    if (
+        isinstance(role, Follower)
+        and peer_id == role.leader_id
+        and error in _RESIGNED
+        and not role.lost
+    ):
+        # It says itself that it leads no longer: it resigned, or was started again.
+        leader_lost(q, stand_at_ms=q.now_ms + q.random_lost_leader_wait_ms())
+
+
+def _heard_leader(q: Quorum, role: Follower) -> None:
+    role.lost, role.has_fetched = False, True
+    role.deadline_ms = q.now_ms + q.config.fetch_timeout_ms if q.may_stand else None
+    q.failed_elections = 0
+
+
+def _truncate(q: Quorum, slot: FetchSlot, leader_end: OffsetAndEpoch) -> None:
+    offset = q.log.truncation_point(leader_end)
+    if offset < q.high_watermark:
+        q.fail(
+            f"the leader of epoch {q.epoch} would have us cut committed records: "
+            f"to {offset}, below the high watermark {q.high_watermark}"
+        )
+        return
+    if offset >= q.log.end:
+        slot.next_at_ms = q.retry_at_ms()  # nothing to cut: asking again at once won't help
+        return
+    q.log.truncate(offset)
+    q.emit(TruncateLog(offset, q.log.truncations))
+
+
+def _append(q: Quorum, slot: FetchSlot, records: FetchedRecords) -> None:
+    first_epoch, last_epoch = records.epochs[0][0], records.epochs[-1][0]
+    if records.base_offset != q.log.end or not q.log.last_epoch <= first_epoch <= last_epoch <= (
+        q.epoch
+    ):
+        slot.next_at_ms = q.retry_at_ms()
+        return
+    for index, (epoch, start) in enumerate(records.epochs):
+        following = records.epochs[index + 1 :]
+        q.log.append(epoch, start, following[0][1] if following else records.end_offset)
+    q.emit(AppendFetched(records))
+    if q.is_voter or q.needs_end is not None:
+        q.emit(SyncLog())
+
+
+def on_synced(q: Quorum) -> None:
+    """More of our log is durable: a voter that waited for it fetches again."""
+    role = q.role
+    if isinstance(role, Unattached | Follower):
+        slot = role.slot
+        if slot.in_flight is None and slot.next_at_ms is None:
+            slot.next_at_ms = q.now_ms
+
+
+# Snapshots
+
+
+def _begin_download(q: Quorum, leader_id: int, snapshot: OffsetAndEpoch) -> None:
+    if snapshot.offset < q.high_watermark:
+        q.fail(
+            f"the leader of epoch {q.epoch} offers snapshot {snapshot}, which ends below our "
+            f"high watermark {q.high_watermark}"
+        )
+        return
+    download = q.download
+    if download is not None and (
+        download.freezing or (download.snapshot == snapshot and download.leader_id == leader_id)
+    ):
+        return
+    q.download = SnapshotDownload(snapshot, leader_id)
+
+
+def on_snapshot_response(
+    q: Quorum, peer_id: int, request: FetchSnapshotRequest, response: FetchSnapshotResponse
+) -> None:
+    slot = _slot_of(q, peer_id, request)
+    if slot is not None:
+        slot.in_flight = None
+    if learn(q, response.leader_id, response.epoch) or slot is None:
+        return
+    role, download = q.role, q.download
+    slot.next_at_ms = q.retry_at_ms()
+    if not isinstance(role, Follower) or download is None or download.freezing:
+        return
+    if response.error in (ErrorCode.snapshot_not_found, ErrorCode.position_out_of_range):
+        q.download = None  # a fetch tells which one there is now
+        return
+    if response.error != ErrorCode.none:
+        _on_fetch_error(q, peer_id, slot, response.error)
+        return
+    if (
+        response.snapshot != download.snapshot
+        or response.position != download.position
+        or download.size not in (-1, response.size)
+        or not 0 < response.length <= response.size - response.position
+    ):
+        q.download = None
+        return
+    _heard_leader(q, role)
+    q.emit(WriteSnapshotSlice(download.snapshot, download.position, response.payload))
+    download.position += response.length
+    download.size = response.size
+    if download.position == download.size:
+        download.freezing = True
+        slot.next_at_ms = None
+        q.emit(FreezeSnapshot(download.snapshot))
+    else:
+        slot.next_at_ms = q.now_ms
+
+
+def on_snapshot_frozen(q: Quorum, event: SnapshotFrozen) -> None:
+    """A download is complete and durable, or was found unusable."""
+    q.download = None
+    role = q.role
+    if isinstance(role, Unattached | Follower) and role.slot.in_flight is None:
+        role.slot.next_at_ms = q.now_ms if event.complete else q.retry_at_ms()
+    if not event.complete:
+        return
+    snapshot = event.snapshot
+    log = q.log
+    held = log.start <= snapshot.offset <= log.end and (
+        log.epoch_at(snapshot.offset) == snapshot.epoch
+    )
+    if held or snapshot.offset < q.high_watermark:
+        # Since the download began, the log has come to hold what the snapshot does.
+        if held:
+            log.add_snapshot(snapshot)
+        return
+    assert not isinstance(role, Leader), q.describe()
+    log.restart_at(snapshot)
+    q.emit(RestartLog(snapshot, log.truncations))
+    if snapshot.offset > q.high_watermark:
+        q.advance_high_watermark(snapshot.offset)
+    q.heal()

@@ -1,0 +1,304 @@
+"""What a leader does: open its epoch, count replicas, commit, notice that it is alone, resign.
+
+Sources: Raft paper §5.3, §5.4.2, §6.4 (read index); KIP-595, KIP-996.
+"""
+
+from __future__ import annotations
+
+from raft.effects import (
+    AppendBatch,
+    AppendLeaderChange,
+    LeadershipConfirmed,
+    LeadershipRefused,
+    Resigned,
+    SendRequest,
+    SendResponse,
+    ServeParkedSoon,
+    SyncLog,
+)
+from raft.events import ConfirmLeadership, LeaderAppend, LogSynced, Resign
+from raft.messages import (
+    BeginEpochRequest,
+    BeginEpochResponse,
+    EndEpochRequest,
+    EndEpochResponse,
+    FetchResponse,
+)
+from raft.quorum import replicated_offset
+from raft.roles import Announcement, Ballot, Leader, PendingRead, Progress, ResignedLeader
+from raft.state import Quorum
+from raft.voters import ReplicaKey, VoterSet
+from wire.errors import ErrorCode
+
+
+def take_over(q: Quorum, ballot: Ballot) -> None:
+    """Become leader and open the epoch with its LeaderChange record."""
+    q.become_leader()
+    base_offset = q.log.end
+    granting = tuple(voter_id for voter_id in q.voters.ids if ballot.votes.get(voter_id))
+    q.log.append(q.epoch, base_offset, base_offset + 1)
+    q.emit(AppendLeaderChange(base_offset, q.epoch, q.voters.ids, granting))
+    q.emit(SyncLog())
+
+
+def append(q: Quorum, event: LeaderAppend) -> None:
+    """Append a batch; nothing happens unless we lead that epoch (the caller looks first)."""
+    if not isinstance(q.role, Leader) or event.epoch != q.epoch:
+        return
+    base_offset = q.log.end
+    q.log.append(q.epoch, base_offset, base_offset + event.record_count)
+    q.emit(AppendBatch(base_offset, q.epoch, event.payload))
+    q.emit(ServeParkedSoon())
+    q.emit(SyncLog())
+
+
+def on_log_synced(q: Quorum, event: LogSynced) -> None:
+    """More of our own log is durable, and counts from now on."""
+    if not q.log.synced(event.end_offset, event.truncations):
+        return
+    q.heal()
+    if isinstance(q.role, Leader):
+        commit(q, q.role)
+
+
+def commit(q: Quorum, role: Leader) -> None:
+    """Advance the high watermark to what a majority holds durably.
+
+    Only once a record of this epoch is among it: an older epoch's record may be on a majority
+    and still be overwritten (Raft paper §5.4.2, figure 8).
+    """
+    ends = [
+        q.log.synced_end if voter_id == q.node_id else role.voters[voter_id].end_offset
+        for voter_id in q.voters.ids
+    ]
+    offset = replicated_offset(ends)
+    if offset <= role.epoch_start or offset <= q.high_watermark:
+        return
+    if not role.committed_in_epoch:
+        role.committed_in_epoch = True
+        for read in role.reads:
+            read.offset = offset
+    q.advance_high_watermark(offset)
+    q.emit(ServeParkedSoon())
+    finish_reads(q, role)
+
+
+def others_needed(q: Quorum) -> int:
+    """How many other voters make a majority with us."""
+    return q.voters.majority - (1 if q.is_voter else 0)
+
+
+def heard_from(q: Quorum, role: Leader, key: ReplicaKey) -> None:
+    """A voter fetched: with enough of them the leader stays one."""
+    if key.node_id == q.node_id or not q.voters.contains(key):
+        return
+    role.fetched_since_check[key.node_id] = None
+    if len(role.fetched_since_check) >= others_needed(q):
+        role.fetched_since_check.clear()
+        if role.check_quorum_at_ms is not None:
+            role.check_quorum_at_ms = q.now_ms + q.config.check_quorum_ms
+
+
+def progress_of(q: Quorum, role: Leader, key: ReplicaKey) -> Progress | None:
+    """Where to note what a replica has fetched; None for one without a name."""
+    if key.node_id < 0 or key.node_id == q.node_id:
+        return None
+    if q.voters.contains(key):
+        return role.voters[key.node_id]
+    progress = role.observers.get(key)
+    if progress is None:
+        progress = role.observers[key] = Progress(key)
+    return progress
+
+
+# Reads
+
+
+def confirm(q: Quorum, event: ConfirmLeadership) -> None:
+    """Begin a linearizable read (Raft paper §6.4): fetches sent after this must come in from
+    enough voters. Waiting ones are answered now, so that the next ones come at once."""
+    role = q.role
+    if not isinstance(role, Leader):
+        q.emit(LeadershipRefused(event.token))
+        return
+    role.reads.append(
+        PendingRead(event.token, q.high_watermark if role.committed_in_epoch else None)
+    )
+    for parked in list(role.parked.values()):
+        if q.voters.contains(parked.request.replica):
+            del role.parked[parked.token]
+            answer_fetch(q, role, parked.token, parked.link, parked.request.replica)
+    finish_reads(q, role)
+
+
+def answer_fetch(
+    q: Quorum,
+    role: Leader,
+    token: int,
+    link: int,
+    key: ReplicaKey,
+    read_from: int | None = None,
+) -> None:
+    """Answer a fetch whose position is valid, with records from `read_from` or without."""
+    told = q.high_watermark if role.committed_in_epoch else -1
+    progress = progress_of(q, role, key)
+    if progress is not None:
+        progress.told_high_watermark = told
+    if q.voters.contains(key):
+        for read in role.reads:
+            read.answered[key.node_id] = link
+    q.emit(
+        SendResponse(
+            token,
+            FetchResponse(ErrorCode.none, q.node_id, q.epoch, told, read_from=read_from),
+        )
+    )
+
+
+def confirm_reads(q: Quorum, role: Leader, key: ReplicaKey, link: int) -> None:
+    """A voter's fetch came in by the link on which we answered it since the read began."""
+    for read in role.reads:
+        if read.answered.get(key.node_id) == link:
+            read.confirmed[key.node_id] = None
+    finish_reads(q, role)
+
+
+def finish_reads(q: Quorum, role: Leader) -> None:
+    needed = others_needed(q)
+    waiting: list[PendingRead] = []
+    for read in role.reads:
+        if read.offset is not None and len(read.confirmed) >= needed:
+            q.emit(LeadershipConfirmed(read.token, read.offset))
+        else:
+            waiting.append(read)
+    role.reads = waiting
+
+
+# Giving up
+
+
+def resign(q: Quorum, event: Resign) -> None:
+    q.leaving = q.leaving or event.leaving
+    if isinstance(q.role, Leader):
+        step_down(q, q.role)
+    elif event.leaving:
+        q.emit(Resigned())
+
+
+def step_down(q: Quorum, role: Leader) -> None:
+    """Resign; the voters that hold most of the log are asked to stand first (KIP-595)."""
+    ranked = sorted(
+        role.voters.values(), key=lambda progress: (-progress.end_offset, progress.key.node_id)
+    )
+    q.become_resigned(tuple(progress.key for progress in ranked))
+    leave_role(q, role)
+    if not q.others():
+        q.emit(Resigned())
+
+
+def leave_role(q: Quorum, role: Leader) -> None:
+    """Let go of those who wait for a leader that we no longer are."""
+    for read in role.reads:
+        q.emit(LeadershipRefused(read.token))
+    for token in role.parked:
+        q.emit(
+            SendResponse(
+                token,
+                FetchResponse(ErrorCode.not_leader_or_follower, q.told_leader_id, q.epoch),
+            )
+        )
+    role.reads, role.parked = [], {}
+
+
+# Announcements: BeginQuorumEpoch while leading, EndQuorumEpoch once resigned
+
+
+def announce(q: Quorum) -> None:
+    """Send the announcements that are due."""
+    role = q.role
+    if not isinstance(role, Leader | ResignedLeader):
+        return
+    for peer_id, announcement in role.announcements.items():
+        if announcement.at_ms is None or announcement.at_ms > q.now_ms:
+            continue
+        if isinstance(role, ResignedLeader):
+            announcement.at_ms = None
+            q.emit(SendRequest(peer_id, EndEpochRequest(q.node_id, q.epoch, role.successors)))
+        elif _is_fetching(q, role, peer_id):
+            announcement.at_ms = q.now_ms + q.config.announce_interval_ms
+        else:
+            announcement.at_ms = None
+            key = q.voters.key_of(peer_id)
+            q.emit(SendRequest(peer_id, BeginEpochRequest(key, q.node_id, q.epoch)))
+
+
+def _is_fetching(q: Quorum, role: Leader, peer_id: int) -> bool:
+    last_fetch_ms = role.voters[peer_id].last_fetch_ms
+    return last_fetch_ms >= 0 and last_fetch_ms > q.now_ms - q.config.announce_interval_ms
+
+
+def on_announced(
+    q: Quorum,
+    peer_id: int,
+    epoch: int,
+    response: BeginEpochResponse | EndEpochResponse | None,
+) -> None:
+    """An announcement of ours was answered, or failed (None)."""
+    role = q.role
+    if not isinstance(role, Leader | ResignedLeader) or epoch != q.epoch:
+        return
+    announcement = role.announcements.get(peer_id)
+    if announcement is None or announcement.done:
+        return
+    if response is None:
+        announcement.at_ms = q.retry_at_ms() + q.config.lost_leader_wait_max_ms
+    elif isinstance(role, Leader):
+        announcement.at_ms = q.now_ms + q.config.announce_interval_ms
+    elif isinstance(response, EndEpochResponse):
+        announcement.done = True
+        if all(entry.done for entry in role.announcements.values()):
+            q.emit(Resigned())
+
+
+def on_leader_tick(q: Quorum) -> None:
+    role = q.role
+    if isinstance(role, Leader):
+        if role.check_quorum_at_ms is not None and role.check_quorum_at_ms <= q.now_ms:
+            # A majority may follow another leader by now: whoever waits for us shall know.
+            step_down(q, role)
+            return
+        expired_ms = q.now_ms - q.config.observer_session_ms
+        for key in [k for k, p in role.observers.items() if p.last_fetch_ms < expired_ms]:
+            del role.observers[key]
+    elif isinstance(role, ResignedLeader) and role.deadline_ms <= q.now_ms:
+        if not all(entry.done for entry in role.announcements.values()):
+            q.emit(Resigned())
+        soon_ms = q.now_ms + q.chance.randint(0, q.config.election_timeout_ms)
+        q.become_unattached(q.epoch + 1, election_at_ms=soon_ms)
+
+
+def set_voters(q: Quorum, voters: VoterSet) -> None:
+    """A new voter set is in force."""
+    q.set_voters(voters)
+    role = q.role
+    if not isinstance(role, Leader):
+        return
+    known = {**role.voters, **{key.node_id: p for key, p in role.observers.items()}}
+    role.voters = {}
+    announcements = role.announcements
+    role.announcements = {}
+    for key in q.others():
+        progress = known.get(key.node_id)
+        role.voters[key.node_id] = (
+            progress if progress is not None and voters.contains(progress.key) else Progress(key)
+        )
+        old = announcements.get(key.node_id)
+        role.announcements[key.node_id] = old or Announcement(q.now_ms)
+    for key in list(role.observers):
+        if voters.contains(key):
+            del role.observers[key]
+    if not q.others():
+        role.check_quorum_at_ms = None
+    elif role.check_quorum_at_ms is None:
+        role.check_quorum_at_ms = q.now_ms + q.config.check_quorum_ms
+    commit(q, role)

@@ -1,0 +1,143 @@
+"""The six roles of a quorum member, each with what it has to remember. All times in ms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from raft.messages import FetchRequest, FetchSnapshotRequest
+from raft.voters import OffsetAndEpoch, ReplicaKey
+
+
+@dataclass(slots=True)
+class FetchSlot:
+    """The one Fetch or FetchSnapshot that may be in flight, and when the next may go out.
+
+    `next_at_ms` None: not before something else (a sync, a frozen snapshot) has happened.
+    """
+
+    next_at_ms: int | None
+    in_flight: FetchRequest | FetchSnapshotRequest | None = None
+    peer_id: int = -1
+
+
+@dataclass(slots=True)
+class SnapshotDownload:
+    """A snapshot being fetched, slice by slice, from the leader that has offered it."""
+
+    snapshot: OffsetAndEpoch
+    leader_id: int
+    position: int = 0
+    size: int = -1
+    freezing: bool = False
+
+
+@dataclass(slots=True)
+class Unattached:
+    """Knows no leader it could follow. A voter stands at `election_at_ms`; observers never."""
+
+    election_at_ms: int | None
+    slot: FetchSlot
+
+
+@dataclass(slots=True)
+class Ballot:
+    """Votes asked for. A peer is either in flight, or asked (again) at `ask_at_ms`."""
+
+    votes: dict[int, bool]
+    ask_at_ms: dict[int, int | None]
+
+
+@dataclass(slots=True)
+class Prospective:
+    """Asks whether it would win before it raises its epoch (KIP-996)."""
+
+    ballot: Ballot
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class Candidate:
+    """Has raised the epoch and voted for itself. `lost`: only waits to try again."""
+
+    ballot: Ballot
+    deadline_ms: int
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Follower:
+    """Follows `leader_id`. `lost`: it seems to be gone, though the timeout hasn't passed yet:
+    others' pre-votes are granted, and we stand at `deadline_ms` unless a fetch succeeds."""
+
+    leader_id: int
+    deadline_ms: int | None  # None: an observer that just follows
+    slot: FetchSlot
+    lost: bool = False
+    has_fetched: bool = False
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a leader knows of a replica. `end_offset` -1: nothing yet in this epoch."""
+
+    key: ReplicaKey
+    end_offset: int = -1
+    last_fetch_ms: int = -1
+    caught_up_ms: int = -1
+    last_fetch_leader_end: int = -1  # our end at that fetch, to tell when it had caught up
+    told_high_watermark: int = -1  # the last one we sent it
+
+
+@dataclass(slots=True)
+class ParkedFetch:
+    """A fetch with nothing to answer yet."""
+
+    token: int
+    link: int
+    request: FetchRequest
+    deadline_ms: int
+
+
+@dataclass(slots=True)
+class PendingRead:
+    """A linearizable read. `answered` maps voters to the link of an answer sent since it came."""
+
+    token: int
+    offset: int | None  # None: until a record of this epoch is committed
+    answered: dict[int, int] = field(default_factory=dict)
+    confirmed: dict[int, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Announcement:
+    """BeginQuorumEpoch or EndQuorumEpoch to one voter. `at_ms` None: one is in flight, or done."""
+
+    at_ms: int | None
+    done: bool = False
+
+
+@dataclass(slots=True)
+class Leader:
+    """Leads. The high watermark counts only once it has passed `epoch_start`."""
+
+    epoch_start: int
+    voters: dict[int, Progress]
+    observers: dict[ReplicaKey, Progress]
+    announcements: dict[int, Announcement]
+    check_quorum_at_ms: int | None  # None: alone, there is nobody to lose
+    fetched_since_check: dict[int, None] = field(default_factory=dict)
+    committed_in_epoch: bool = False
+    parked: dict[int, ParkedFetch] = field(default_factory=dict)
+    reads: list[PendingRead] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ResignedLeader:
+    """Led this epoch and doesn't any more; must not vote in it."""
+
+    deadline_ms: int
+    successors: tuple[ReplicaKey, ...]
+    announcements: dict[int, Announcement]
+
+
+Role = Unattached | Prospective | Candidate | Leader | Follower | ResignedLeader

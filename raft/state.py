@@ -1,0 +1,346 @@
+"""The quorum member's state, and the only code that switches its role.
+
+What each transition is caused by (KIP-595, KIP-996):
+
+    from          to            when
+    any           Unattached    a higher epoch is seen and its leader isn't named
+    any           Follower      a leader of this (none known so far) or a higher epoch is named
+    Unattached    Unattached    a vote of this epoch is given away
+    Prospective   Unattached    the same; or the pre-vote is lost and no leader is known
+    Unattached    Prospective   its election time comes
+    Follower      Prospective   no fetch succeeded in time, or the leader is lost
+    Prospective   Follower      the pre-vote is lost and the epoch's leader is known
+    Prospective   Candidate     a majority would vote for it
+    Candidate     Prospective   the vote was lost, a random time ago
+    Candidate     Leader        a majority voted for it
+    Leader        Resigned      it resigns, or a majority stopped fetching
+    Resigned      Unattached    everybody was told, or time is up; the epoch is left behind
+
+The state below survives a crash as far as `ElectionState` holds it. A node that led an epoch
+before it crashed is Resigned when it is back: it never leads, nor votes in, that epoch again.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from raft.effects import (
+    Effect,
+    ElectionState,
+    Fatal,
+    HighWatermarkAdvanced,
+    LeaderChanged,
+    PersistQuorumState,
+)
+from raft.log_view import LogView
+from raft.messages import NO_LEADER
+from raft.roles import (
+    Announcement,
+    Ballot,
+    Candidate,
+    FetchSlot,
+    Follower,
+    Leader,
+    Progress,
+    Prospective,
+    ResignedLeader,
+    Role,
+    SnapshotDownload,
+    Unattached,
+)
+from raft.voters import ReplicaKey, VoterSet
+
+_TRANSITIONS: dict[type[Role], tuple[type[Role], ...]] = {
+    Unattached: (Unattached, Prospective, Follower),
+    Prospective: (Unattached, Candidate, Follower),
+    Candidate: (Unattached, Prospective, Leader, Follower),
+    Leader: (Unattached, Follower, ResignedLeader),
+    Follower: (Unattached, Prospective, Follower),
+    ResignedLeader: (Unattached, Follower),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumConfig:
+    """Times in ms, with Kafka's names and defaults where Kafka has them."""
+
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    election_backoff_max_ms: int = 1000
+    retry_backoff_ms: int = 20
+    fetch_max_wait_ms: int = 500
+    # A voter that has lost its leader, or knows none at start, waits a random time up to this.
+    lost_leader_wait_max_ms: int = 50
+    # Pre-votes disturb nobody, so a lost one is tried again sooner than a lost vote.
+    pre_vote_backoff_max_ms: int = 250
+    observer_session_ms: int = 300_000
+
+    @property
+    def check_quorum_ms(self) -> int:
+        return self.fetch_timeout_ms * 3 // 2
+
+    @property
+    def announce_interval_ms(self) -> int:
+        return self.fetch_timeout_ms // 2
+
+
+class Quorum:
+    """State shared by the modules that decide; they change roles only by the methods here."""
+
+    def __init__(
+        self,
+        *,
+        key: ReplicaKey,
+        voters: VoterSet,
+        config: QuorumConfig,
+        chance: random.Random,
+        log: LogView,
+        stored: ElectionState,
+        needs_end: int | None = None,
+    ) -> None:
+        self.key = key
+        self.voters = voters
+        self.config = config
+        self.chance = chance
+        self.log = log
+        self.epoch = stored.epoch
+        self.leader_id = stored.leader_id
+        self.voted = stored.voted
+        self.high_watermark = 0 if log.latest_snapshot is None else log.latest_snapshot.offset
+        # Set while part of our log, durable once, is missing: until it is back we take no part.
+        self.needs_end = needs_end
+        self.leaving = False
+        self.failed_elections = 0
+        self.download: SnapshotDownload | None = None
+        self.now_ms = 0
+        self.effects: list[Effect] = []
+        self.is_voter = voters.contains(key)
+        self.role: Role = Unattached(None, FetchSlot(None))
+        self._stored = stored
+        self._announced = (NO_LEADER, stored.epoch)
+
+    # What is asked of the state
+
+    @property
+    def node_id(self) -> int:
+        return self.key.node_id
+
+    @property
+    def may_stand(self) -> bool:
+        return self.is_voter and self.needs_end is None and not self.leaving
+
+    @property
+    def told_leader_id(self) -> int:
+        """The leader that we tell others of: one that has resigned isn't one."""
+        return NO_LEADER if isinstance(self.role, ResignedLeader) else self.leader_id
+
+    def others(self) -> list[ReplicaKey]:
+        return self.voters.others(self.node_id)
+
+    def random_election_timeout_ms(self) -> int:
+        timeout_ms = self.config.election_timeout_ms
+        return self.chance.randrange(timeout_ms, 2 * timeout_ms)
+
+    def random_lost_leader_wait_ms(self) -> int:
+        return self.chance.randint(0, self.config.lost_leader_wait_max_ms)
+
+    def retry_at_ms(self) -> int:
+        """A little later. Nobody to follow may stay so for long: then peers are asked less."""
+        backoff_ms = self.config.retry_backoff_ms
+        if isinstance(self.role, Unattached):
+            backoff_ms *= 5
+        return self.now_ms + backoff_ms + self.chance.randint(0, backoff_ms)
+
+    # What is done to it
+
+    def emit(self, effect: Effect) -> None:
+        self.effects.append(effect)
+
+    def fail(self, reason: str) -> None:
+        self.emit(Fatal(reason))
+
+    def advance_high_watermark(self, offset: int) -> None:
+        assert self.high_watermark < offset <= self.log.end, (self.high_watermark, offset)
+        self.high_watermark = offset
+        self.emit(HighWatermarkAdvanced(offset))
+
+    def set_voters(self, voters: VoterSet) -> None:
+        self.voters = voters
+        self.is_voter = voters.contains(self.key)
+
+    def heal(self) -> None:
+        """Take part again if what was lost of the log is back, and durable."""
+        if self.needs_end is None or self.log.synced_end < self.needs_end:
+            return
+        self.needs_end = None
+        role = self.role
+        if self.may_stand and isinstance(role, Follower):
+            role.deadline_ms = self.now_ms + self.config.fetch_timeout_ms
+        elif self.may_stand and isinstance(role, Unattached):
+            role.election_at_ms = self._election_deadline_ms()
+
+    def _switch(self, role: Role) -> None:
+        assert type(role) in _TRANSITIONS[type(self.role)], (self.role, role)
+        self.role = role
+        self._settle()
+
+    def _settle(self) -> None:
+        """Make what changed durable before anything that follows, and tell of a new leader."""
+        state = ElectionState(self.epoch, self.leader_id, self.voted)
+        if state != self._stored:
+            assert state.epoch >= self._stored.epoch, (state, self._stored)
+            self._stored = state
+            if self.effects and isinstance(self.effects[-1], PersistQuorumState):
+                self.effects.pop()  # nothing was said in between
+            self.emit(PersistQuorumState(state))
+        announced = (self.told_leader_id, self.epoch)
+        if announced != self._announced:
+            self._announced = announced
+            self.emit(LeaderChanged(*announced))
+
+    def become_unattached(
+        self,
+        epoch: int,
+        *,
+        voted: ReplicaKey | None = None,
+        election_at_ms: int | None = None,
+    ) -> None:
+        """Follow nobody in `epoch`. `voted`: a vote given now. `election_at_ms`: when to stand.
+
+        By default one who was about to stand keeps that time, so that a peer that cannot win
+        doesn't hold it up; who has just voted, or followed or led before, waits a full timeout.
+        """
+        assert epoch >= self.epoch, (epoch, self.epoch)
+        if election_at_ms is None and voted is None:
+            election_at_ms = self._pending_election_at_ms()
+        if election_at_ms is None:
+            election_at_ms = self.now_ms + self.random_election_timeout_ms()
+        if epoch > self.epoch:
+            self.epoch, self.voted, self.leader_id = epoch, None, NO_LEADER
+        if voted is not None and self.voted is None:
+            self.voted = voted
+        slot = FetchSlot(self.now_ms)
+        if isinstance(self.role, Unattached):
+            slot = self.role.slot
+        self._switch(Unattached(election_at_ms if self.may_stand else None, slot))
+
+    def _pending_election_at_ms(self) -> int | None:
+        role = self.role
+        if isinstance(role, Unattached):
+            return role.election_at_ms
+        if isinstance(role, Prospective | Candidate) or (isinstance(role, Follower) and role.lost):
+            return role.deadline_ms
+        return None
+
+    def become_follower(
+        self, epoch: int, leader_id: int, *, lost_until_ms: int | None = None
+    ) -> None:
+        """Follow `leader_id`. `lost_until_ms`: it is the one we have lost; stand again then."""
+        assert epoch >= self.epoch, (epoch, self.epoch)
+        assert leader_id != self.node_id, leader_id
+        if epoch > self.epoch:
+            self.epoch, self.voted = epoch, None
+        else:
+            assert self.leader_id in (NO_LEADER, leader_id), (self.leader_id, leader_id)
+        self.leader_id = leader_id
+        lost = lost_until_ms is not None
+        deadline_ms = lost_until_ms if lost else self.now_ms + self.config.fetch_timeout_ms
+        if not self.may_stand:
+            deadline_ms = None
+        download = self.download
+        if download is not None and download.leader_id != leader_id and not download.freezing:
+            self.download = None
+        self._switch(Follower(leader_id, deadline_ms, FetchSlot(self.now_ms), lost))
+
+    def become_prospective(self) -> None:
+        assert self.may_stand, self.describe()
+        self._switch(Prospective(self._new_ballot(), self._election_deadline_ms()))
+
+    def become_candidate(self) -> None:
+        assert self.may_stand, self.describe()
+        self.epoch += 1
+        self.voted, self.leader_id = self.key, NO_LEADER
+        self._switch(Candidate(self._new_ballot(), self._election_deadline_ms()))
+
+    def _election_deadline_ms(self) -> int:
+        return self.now_ms + self.random_election_timeout_ms()
+
+    def _new_ballot(self) -> Ballot:
+        return Ballot({self.node_id: True}, {key.node_id: self.now_ms for key in self.others()})
+
+    def become_leader(self) -> None:
+        assert self.may_stand, self.describe()
+        assert isinstance(self.role, Candidate), self.role
+        self.leader_id = self.node_id
+        self.failed_elections = 0
+        alone = not self.others()
+        self._switch(
+            Leader(
+                epoch_start=self.log.end,
+                voters={
+                    node_id: Progress(self.voters.key_of(node_id))
+                    for node_id in self.voters.ids
+                    if node_id != self.node_id
+                },
+                observers={},
+                announcements={key.node_id: Announcement(self.now_ms) for key in self.others()},
+                check_quorum_at_ms=None if alone else self.now_ms + self.config.check_quorum_ms,
+            )
+        )
+
+    def become_resigned(self, successors: tuple[ReplicaKey, ...]) -> None:
+        announcements = {key.node_id: Announcement(self.now_ms) for key in self.others()}
+        self._switch(ResignedLeader(self._election_deadline_ms(), successors, announcements))
+
+    def start(self) -> None:
+        """Take up the role that the stored state leaves us (kraft-notes 3.3).
+
+        A vote for ourselves isn't taken up again in the same epoch as Kafka would: what we sent
+        as its leader, if we were it, may be lost here.
+        """
+        if self.log.last_epoch > self.epoch:
+            self.epoch, self.voted, self.leader_id = self.log.last_epoch, None, NO_LEADER
+        soon_ms = self.now_ms + self.random_lost_leader_wait_ms()
+        if self.leader_id == self.node_id:
+            if len(self.voters) == 1 and self.is_voter:
+                # Alone, nobody has to be told: go on in the next epoch.
+                self.become_unattached(self.epoch + 1, election_at_ms=self.now_ms)
+            else:
+                self.role = ResignedLeader(soon_ms, (), {})
+                self._settle()
+        elif self.leader_id != NO_LEADER and self.voters.get(self.leader_id) is not None:
+            self.become_follower(self.epoch, self.leader_id)
+        else:
+            self.leader_id = NO_LEADER
+            if len(self.voters) == 1:
+                soon_ms = self.now_ms
+            self.become_unattached(self.epoch, election_at_ms=soon_ms)
+
+    # Checks
+
+    def check_invariants(self) -> None:
+        self.log.check_invariants()
+        role = self.role
+        assert self.high_watermark <= self.log.end, self.describe()
+        assert self.log.last_epoch <= self.epoch, self.describe()
+        if isinstance(role, Leader):
+            assert self.leader_id == self.node_id, self.describe()
+            assert self.voted == self.key, self.describe()
+            assert self.is_voter, self.describe()
+        elif isinstance(role, Candidate):
+            assert self.voted == self.key, self.describe()
+            assert self.leader_id == NO_LEADER, self.describe()
+        elif isinstance(role, Follower):
+            assert self.leader_id == role.leader_id != self.node_id, self.describe()
+        elif isinstance(role, ResignedLeader):
+            assert self.leader_id == self.node_id, self.describe()
+        if self.needs_end is not None:
+            assert not isinstance(role, Prospective | Candidate | Leader), self.describe()
+
+    def describe(self) -> str:
+        return (
+            f"node {self.node_id} epoch {self.epoch} leader {self.leader_id} voted {self.voted} "
+            f"{type(self.role).__name__} high watermark {self.high_watermark} "
+            f"{self.log.describe()}"
+        )

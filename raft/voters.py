@@ -1,0 +1,97 @@
+"""Who votes: replica keys and the voter set, read in one place by everybody else.
+
+A replica is named by its node id and the id of its metadata directory (KIP-853). With static
+voters (`kraft.version` 0) directory ids are unknown, and an id alone names a voter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from uuid import UUID
+
+
+class ReplicaKey(NamedTuple):
+    """A replica: node id, and directory id where it is known."""
+
+    node_id: int
+    directory_id: UUID | None = None
+
+
+class OffsetAndEpoch(NamedTuple):
+    """An end offset (exclusive) and an epoch: a snapshot's id, or the end of an epoch."""
+
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Voter:
+    """One voter: its key, its endpoint by listener name, the kraft.version range it supports."""
+
+    key: ReplicaKey
+    endpoints: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    min_kraft_version: int = 0
+    max_kraft_version: int = 0
+
+
+class VoterSet:
+    """The voters in order of their id. A value: never changed once made."""
+
+    __slots__ = ("_voters", "ids", "majority")
+
+    def __init__(self, voters: Iterable[Voter]) -> None:
+        self._voters = {voter.key.node_id: voter for voter in sorted(voters, key=_node_id)}
+        self.ids: tuple[int, ...] = tuple(self._voters)
+        self.majority = len(self.ids) // 2 + 1
+
+    @classmethod
+    def static(cls, addresses: Mapping[int, tuple[str, int]], listener: str) -> VoterSet:
+        """The voters of `controller.quorum.voters`: ids and addresses, no directory ids."""
+        return cls(
+            Voter(ReplicaKey(node_id), {listener: address})
+            for node_id, address in addresses.items()
+        )
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Voter]:
+        return iter(self._voters.values())
+
+    def __repr__(self) -> str:
+        return f"VoterSet({list(self._voters.values())!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VoterSet) and self._voters == other._voters
+
+    def __hash__(self) -> int:
+        return hash(self.ids)
+
+    def get(self, node_id: int) -> Voter | None:
+        return self._voters.get(node_id)
+
+    def contains(self, key: ReplicaKey) -> bool:
+        """Whether `key` votes: its id is known, and its directory id matches where one is set."""
+        voter = self._voters.get(key.node_id)
+        if voter is None:
+            return False
+        expected = voter.key.directory_id
+        return expected is None or expected == key.directory_id
+
+    def key_of(self, node_id: int) -> ReplicaKey:
+        voter = self._voters.get(node_id)
+        return voter.key if voter is not None else ReplicaKey(node_id)
+
+    def address(self, node_id: int, listener: str) -> tuple[str, int] | None:
+        voter = self._voters.get(node_id)
+        return None if voter is None else voter.endpoints.get(listener)
+
+    def others(self, node_id: int) -> list[ReplicaKey]:
+        """The keys of all voters but `node_id`, by id."""
+        return [voter.key for voter in self._voters.values() if voter.key.node_id != node_id]
+
+
+def _node_id(voter: Voter) -> int:
+    return voter.key.node_id
