@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -118,6 +119,11 @@ def test_unknown_error_codes_are_read_as_unknown_errors() -> None:
     assert messages.decode_body(cls, body).error_code is ErrorCode.unknown_server_error
 
 
+def decode_frame(frame: memoryview) -> Any:
+    header, offset = messages.decode_request_header(frame)
+    return messages.decode_request(header, frame, offset)
+
+
 @pytest.mark.parametrize("client_id", [None, "", "client-ä"])
 @pytest.mark.parametrize("version", [8, 9])
 def test_request_frames(client_id: str | None, version: int) -> None:
@@ -138,8 +144,7 @@ def test_request_frames(client_id: str | None, version: int) -> None:
     assert messages.decode_request(decoded, view, offset) == entity
     for length in range(len(view)):
         with pytest.raises(DecodeError):
-            header_again, offset = messages.decode_request_header(view[:length])
-            messages.decode_request(header_again, view[:length], offset)
+            decode_frame(view[:length])
 
 
 def test_headers_of_newer_versions_and_unknown_keys() -> None:
