@@ -45,9 +45,10 @@ def decode(data: bytes, path: str) -> MetaProperties:
     node_text = values.get("node.id", "").strip()
     if not (node_text.isascii() and node_text.isdigit()) or int(node_text) >= 1 << 31:
         raise DamagedFile(path, 0, f"node.id is {node_text!r}, not a number from 0 on")
-    cluster_id = values.get("cluster.id", "").strip()
-    if not cluster_id:
+    if "cluster.id" not in values:
         raise DamagedFile(path, 0, "no cluster.id")
+    # An opaque string; Kafka takes any, also an empty one.
+    cluster_id = values["cluster.id"].strip()
     directory_id = None
     if "directory.id" in values:
         try:
