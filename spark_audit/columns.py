@@ -189,7 +189,7 @@ class ChunkColumns:
         return self._decoded
 
     def _kind(self, name: str, kind: pa.DataType) -> pa.Array:
-        rows, kinds = self._rows, self._kinds
+        kinds = self._kinds
         code = np.where(kinds.known, kinds.api_key * 4096 + np.minimum(kinds.version, 4095), -1)
         special = code < 0
         values, inverse = np.unique(code, return_inverse=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -78,8 +79,7 @@ class KraftReader(DataSourceReader):
             parts = []
             for file in [*listed, *(directory.snapshots if self._snapshots else ())]:
                 bounds = cuts(directory.files, file.name, file.size, self._slice_bytes)
-                pairs = zip(bounds, bounds[1:], strict=False)
-                parts += [(file.name, start, end) for start, end in pairs]
+                parts += [(file.name, start, end) for start, end in pairwise(bounds)]
             pieces += _together(directory.files, parts, self._slice_bytes)
         return pieces
 

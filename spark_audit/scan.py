@@ -242,7 +242,7 @@ def join(scans: list[SliceScan]) -> LogScan:
     epoch: int | None = None
     file = None
     for scan in scans:
-        mine = [_of_damage(damage, scan.slice.name) for damage in scan.damages]
+        mine = [finding_of(damage, scan.slice.name) for damage in scan.damages]
         if scan.slice.name != file:
             file = scan.slice.name
             expected = _enter_segment(scan, expected, mine)
@@ -277,7 +277,8 @@ def join(scans: list[SliceScan]) -> LogScan:
     )
 
 
-def _of_damage(damage: Damage, file: str) -> Finding:
+def finding_of(damage: Damage, file: str) -> Finding:
+    """The finding for a stretch of damage."""
     return Finding(
         damage.code, file, damage.detail, damage.position, damage.offset, damage.epoch, None
     )
