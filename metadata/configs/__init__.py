@@ -1,0 +1,45 @@
+"""Configuration definitions of topics and nodes, and how a value in force is found."""
+
+from metadata.configs.definition import ConfigDef, ConfigType, Scope, Synonym, Update
+from metadata.configs.lookup import (
+    DEFINITIONS,
+    NODE,
+    TOPIC,
+    Candidate,
+    Effective,
+    Source,
+    StaticConfig,
+    broker_value,
+    effective_broker_config,
+    effective_topic_config,
+    parse_topic_config,
+    to_text,
+    topic_value,
+    topic_values,
+    validate_dynamic_broker_config,
+    validate_topic_configs,
+)
+
+__all__ = [
+    "DEFINITIONS",
+    "NODE",
+    "TOPIC",
+    "Candidate",
+    "ConfigDef",
+    "ConfigType",
+    "Effective",
+    "Scope",
+    "Source",
+    "StaticConfig",
+    "Synonym",
+    "Update",
+    "broker_value",
+    "effective_broker_config",
+    "effective_topic_config",
+    "parse_topic_config",
+    "to_text",
+    "topic_value",
+    "topic_values",
+    "validate_dynamic_broker_config",
+    "validate_topic_configs",
+]
