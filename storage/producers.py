@@ -38,7 +38,8 @@ class Duplicate(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Producer:
     """What is known of one producer. `open_since` is the first offset of its open transaction,
-    -1 if it has none; `coordinator_epoch` that of the last marker, -1 if none was seen."""
+    -1 if it has none; `coordinator_epoch` that of the last marker in a snapshot and
+    `marker_offset` the place of the last one seen since, each -1 if there was none."""
 
     producer_id: int
     epoch: int
@@ -46,6 +47,7 @@ class Producer:
     last_timestamp_ms: int = -1
     coordinator_epoch: int = -1
     open_since: int = -1
+    marker_offset: int = -1
 
     @property
     def last_sequence(self) -> int:
@@ -65,6 +67,7 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
+        self._loaded_at = 0
         self.end_offset = 0
 
     def __len__(self) -> int:
@@ -125,10 +128,14 @@ class ProducerState:
                 header.producer_epoch,
                 coordinator_epoch=known.coordinator_epoch if known else -1,
                 open_since=known.open_since if known else -1,
+                marker_offset=known.marker_offset if known else -1,
             )
         if header.is_control:
             staged[producer_id] = replace(
-                known, open_since=-1, last_timestamp_ms=header.max_timestamp
+                known,
+                open_since=-1,
+                last_timestamp_ms=header.max_timestamp,
+                marker_offset=header.last_offset,
             )
             return
         batch = ProducerBatch(
@@ -158,9 +165,34 @@ class ProducerState:
             self.stage(header, self._producers)
         self.end_offset = header.next_offset
 
+    def truncate(self, end_offset: int) -> bool:
+        """Forget batches at or after `end_offset`; False if that can't be told from what is
+        known, so that the state must be replayed."""
+        if end_offset < self._loaded_at:
+            return False
+        kept: dict[int, Producer] = {}
+        for producer_id, producer in self._producers.items():
+            if producer.marker_offset >= end_offset:
+                return False
+            if producer.last_offset < end_offset:
+                continue
+            batches = tuple(b for b in producer.batches if b.last_offset < end_offset)
+            if not batches:
+                return False
+            kept[producer_id] = replace(
+                producer,
+                batches=batches,
+                last_timestamp_ms=batches[-1].timestamp_ms,
+                open_since=producer.open_since if producer.open_since < end_offset else -1,
+            )
+        self._producers.update(kept)
+        self.end_offset = end_offset
+        return True
+
     def load(self, producers: Iterable[Producer], end_offset: int) -> None:
         """Begin again from a snapshot that covers all before `end_offset`."""
         self._producers = {producer.producer_id: producer for producer in producers}
+        self._loaded_at = end_offset
         self.end_offset = end_offset
 
     def expire(self, wall_ms: int, expiration_ms: int) -> int:

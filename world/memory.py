@@ -80,6 +80,7 @@ class _Inode:
         self.content = bytearray()
         self.durable = bytearray()
         self.pending: list[tuple[int, bytes | None]] = []
+        self.settled = 0  # operations that are no longer pending, ever
         self.mtime_ms = 0
 
     def do(self, position: int, data: bytes | None) -> None:
@@ -89,6 +90,10 @@ class _Inode:
     def harden(self, count: int) -> None:
         for position, data in self.pending[:count]:
             _apply(self.durable, position, data)
+        self.drop(count)
+
+    def drop(self, count: int) -> None:
+        self.settled += len(self.pending[:count])
         del self.pending[:count]
 
     def lose_power(self, chance: random.Random) -> None:
@@ -147,6 +152,7 @@ class _Directory:
         self.entries: dict[str, _Inode | _Directory] = {}
         self.durable: dict[str, _Inode | _Directory] = {}
         self.journal: list[tuple[tuple[str, _Inode | _Directory | None], ...]] = []
+        self.settled = 0
 
     def change(self, *changes: tuple[str, _Inode | _Directory | None]) -> None:
         _change_entries(self.entries, changes)
@@ -155,6 +161,7 @@ class _Directory:
     def harden(self, count: int) -> None:
         for changes in self.journal[:count]:
             _change_entries(self.durable, changes)
+        self.settled += len(self.journal[:count])
         del self.journal[:count]
 
     def lose_power(self, chance: random.Random) -> None:
@@ -326,22 +333,16 @@ class MemoryFile:
     async def sync(self) -> None:
         self._check()
         inode, media = self._inode, self._media
-        covered = len(inode.pending)
+        last = inode.settled + len(inode.pending)
         if media.wait_for_sync is not None:
-            # Operations made while this sync is on its way aren't covered. Two syncs of one
-            # file may overlap, so remember the operations themselves, not their number.
-            operations = inode.pending[:covered]
             await media.wait_for_sync(self._path)
             if self._incarnation != media.incarnation:
                 raise Fenced(self._path)
-            covered = 0
-            while covered < min(len(operations), len(inode.pending)) and any(
-                inode.pending[covered] is operation for operation in operations
-            ):
-                covered += 1
+        # What was written while the sync was on its way isn't covered.
+        covered = max(0, last - inode.settled)
         if media.faults.failing_syncs:
             media.faults.failing_syncs -= 1
-            del inode.pending[:covered]  # Linux drops dirty pages whose write-back failed
+            inode.drop(covered)  # Linux drops dirty pages whose write-back failed
             raise SyncFailed(self._path, "sync", "Input/output error")
         inode.harden(covered)
         media.sync_count += 1
@@ -474,12 +475,11 @@ class MemoryDisk:
 
     async def sync_dir(self, path: str) -> None:
         directory = self._directory(path)
-        covered = len(directory.journal)
+        last = directory.settled + len(directory.journal)
         if self.media.wait_for_sync is not None:
             await self.media.wait_for_sync(path)
             self._check()
-            covered = min(covered, len(directory.journal))
-        directory.harden(covered)
+        directory.harden(max(0, last - directory.settled))
 
     async def replace(self, path: str, data: bytes) -> None:
         temporary = path + ".tmp"

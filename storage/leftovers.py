@@ -1,0 +1,87 @@
+"""Files that an interrupted delete, clean or write left behind (kraft-notes 1.7, load order)."""
+
+from __future__ import annotations
+
+from storage import names
+from storage.names import base_offset_of
+from storage.segment import Segment, stored_index
+from world.env import Disk
+
+_OWN_TEMPORARY = (names.LEADER_EPOCHS + ".tmp", names.PARTITION_METADATA + ".tmp")
+
+
+def sweep(disk: Disk, directory: str) -> list[str]:
+    """Remove or finish what was left behind; the paths removed.
+
+    Checkpoint files of the metadata log are left to their owner.
+    """
+    removed: list[str] = []
+
+    def remove(name: str) -> None:
+        path = f"{directory}/{name}"
+        disk.remove(path)
+        removed.append(path)
+
+    cleaned: list[int] = []
+    for name in disk.list_dir(directory):
+        if _is_deleted(name) or name in _OWN_TEMPORARY:
+            remove(name)
+        elif name.endswith(names.CLEANED):
+            base = base_offset_of(name, names.LOG + names.CLEANED)
+            if base is not None:
+                cleaned.append(base)
+            remove(name)
+    _finish_swaps(disk, directory, min(cleaned, default=None), removed)
+    present = disk.list_dir(directory)
+    for name in present:
+        for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
+            base = base_offset_of(name, suffix)
+            if base is not None and names.segment_file(base, names.LOG) not in present:
+                remove(name)
+    return removed
+
+
+def _is_deleted(name: str) -> bool:
+    return any(
+        base_offset_of(name, suffix + names.DELETED) is not None
+        for suffix in names.SEGMENT_SUFFIXES
+    )
+
+
+def _finish_swaps(disk: Disk, directory: str, min_cleaned: int | None, removed: list[str]) -> None:
+    """Let finished output of a cleaner (`.swap`) take the place of the segments it replaces."""
+    swapped: list[int] = []
+    for name in disk.list_dir(directory):
+        if not name.endswith(names.SWAP):
+            continue
+        plain = name[: -len(names.SWAP)]
+        bases = [base_offset_of(plain, suffix) for suffix in names.SEGMENT_SUFFIXES]
+        base = next((found for found in bases if found is not None), None)
+        if base is None or (min_cleaned is not None and base >= min_cleaned):
+            disk.remove(f"{directory}/{name}")
+            removed.append(f"{directory}/{name}")
+        elif plain.endswith(names.LOG):
+            swapped.append(base)
+    if not swapped:
+        return
+    end = max(_next_offset(disk, directory, base) for base in swapped)
+    for name in disk.list_dir(directory):
+        base = base_offset_of(name, names.LOG)
+        if base is not None and min(swapped) <= base < end:
+            for suffix in names.SEGMENT_SUFFIXES:
+                path = f"{directory}/{names.segment_file(base, suffix)}"
+                if suffix != names.SNAPSHOT and disk.exists(path):
+                    disk.remove(path)
+                    removed.append(path)
+    for name in disk.list_dir(directory):
+        if name.endswith(names.SWAP):
+            disk.rename(f"{directory}/{name}", f"{directory}/{name[: -len(names.SWAP)]}")
+
+
+def _next_offset(disk: Disk, directory: str, base: int) -> int:
+    file = disk.open(f"{directory}/{names.segment_file(base, names.LOG)}{names.SWAP}")
+    segment = Segment(directory, base, file, stored_index(disk, directory, base), 0)
+    try:
+        return max((step.last_offset + 1 for step in segment.walk(0)), default=base)
+    finally:
+        segment.close()

@@ -1,0 +1,357 @@
+"""Opening a log directory: which files belong to it, and what must be rebuilt or cut.
+
+After a clean stop the files are trusted. After any other, every segment that may hold bytes
+which were not synced is read from end to end; what follows the first unsound byte is cut.
+Whatever can be derived from the log (indexes, epochs, producer snapshots) is derived again if
+it is damaged or missing. Bytes that were synced and are damaged nevertheless are reported.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from storage import names, producer_files
+from storage.config import LogConfig
+from storage.epochs import LeaderEpochs
+from storage.index import ActiveIndex, plausible
+from storage.leftovers import sweep
+from storage.producers import ProducerState
+from storage.scan import Damage, Scan, ScanRules, scan_segment
+from storage.segment import Segment, create_segment, rebuild_tail, stored_index
+from wire import checkpoints, partition_metadata
+from wire.errors import DamagedFile
+from world.env import Env
+
+_NO_LIMIT = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Bytes of a file that were cut off, or the whole file (`position` 0) that was removed."""
+
+    path: str
+    position: int
+    length: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What opening a log found and did.
+
+    `damage` is the first place where bytes that were synced are not sound; `all_damage` has
+    every one. `cut` lists what was taken off the unsynced end, `rebuilt` files that were
+    derived anew, `removed` files that had no use. If `undecided` is set, the log ends at the
+    damage and takes no appends until it is truncated: nothing was cut.
+    """
+
+    clean: bool
+    scanned_bytes: int = 0
+    all_damage: list[Damage] = field(default_factory=list)
+    cut: list[Cut] = field(default_factory=list)
+    rebuilt: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    undecided: bool = False
+
+    @property
+    def damage(self) -> Damage | None:
+        return self.all_damage[0] if self.all_damage else None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOptions:
+    """How to open: see `storage.log.Log.open`."""
+
+    recovery_point: int = 0
+    clean: bool = False
+    log_start_offset: int | None = None
+    strict_before: int | None = None
+
+
+class Loader:
+    """Opens one directory; `load` fills the fields, which the log then takes over."""
+
+    def __init__(self, env: Env, directory: str, config: LogConfig, options: OpenOptions) -> None:
+        self._env = env
+        self._disk = env.disk
+        self._config = config
+        self._options = options
+        self.directory = directory
+        self.recovery = Recovery(options.clean)
+        self.segments: list[Segment] = []
+        self.leftover_bases: list[int] = []
+        self.epochs = LeaderEpochs()
+        self.producers = ProducerState()
+        self.topic_id: UUID | None = None
+        self.end_offset = 0
+        self._strict = options.strict_before is not None
+        # Everything below this offset was synced.
+        self._synced = _NO_LIMIT if options.clean else options.recovery_point
+        if options.strict_before is not None:
+            self._synced = options.strict_before
+        self.unsynced: list[str] = []
+
+    async def load(self) -> None:
+        """Do it all. Raises DiskError."""
+        disk, directory = self._disk, self.directory
+        if not disk.is_dir(directory):
+            disk.make_dirs(directory)
+            await disk.sync_dir(directory.rpartition("/")[0] or "/")
+        self.recovery.removed += sweep(disk, directory)
+        self._read_topic_id()
+        bases = self._bases()
+        if not bases:
+            bases = [self._options.log_start_offset or 0]
+            create_segment(disk, directory, bases[0], 0, 0).close()
+            self.epochs.dirty = True
+            epochs_known = True
+        else:
+            epochs_known = self._read_epochs()
+        first_scanned = self._first_scanned(bases)
+        if not epochs_known:
+            self.recovery.rebuilt.append(self._path(names.LEADER_EPOCHS))
+            await self._rebuild_epochs(bases[:first_scanned])
+        elif first_scanned < len(bases):
+            self.epochs.truncate_from_end(bases[first_scanned])
+        for position in range(first_scanned):
+            await self._trust(bases, position)
+        if first_scanned < len(bases):
+            await self._scan_rest(bases, first_scanned)
+        else:
+            await self._replay_producers(self.end_offset)
+        await self._settle()
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{name}"
+
+    def _bases(self) -> list[int]:
+        found = (
+            names.base_offset_of(name, names.LOG) for name in self._disk.list_dir(self.directory)
+        )
+        return [base for base in found if base is not None]
+
+    def _first_scanned(self, bases: list[int]) -> int:
+        """Where in `bases` reading from end to end begins; len(bases) if nowhere."""
+        if self._strict:
+            return 0
+        if self._options.clean:
+            return len(bases)
+        below = [base for base in bases if base <= self._options.recovery_point]
+        return max(0, len(below) - 1)
+
+    def _read_topic_id(self) -> None:
+        path = self._path(names.PARTITION_METADATA)
+        try:
+            self.topic_id = partition_metadata.decode(self._disk.read_bytes(path), path)
+        except FileNotFoundError:
+            return
+        except DamagedFile:
+            # The owner knows the topic's id and writes it again.
+            self._disk.remove(path)
+            self.recovery.removed.append(path)
+
+    def _read_epochs(self) -> bool:
+        path = self._path(names.LEADER_EPOCHS)
+        try:
+            self.epochs = LeaderEpochs(checkpoints.decode_epochs(self._disk.read_bytes(path), path))
+        except (FileNotFoundError, DamagedFile):
+            self.epochs = LeaderEpochs()
+            self.epochs.dirty = True
+            return False
+        return True
+
+    async def _rebuild_epochs(self, bases: list[int]) -> None:
+        rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
+        for base in bases:
+            await self._read_segment(base, base, rules, ProducerState())
+
+    async def _read_segment(
+        self, base: int, expected: int, rules: ScanRules, producers: ProducerState
+    ) -> Scan:
+        file = self._disk.open(self._path(names.segment_file(base, names.LOG)))
+        try:
+            scan: Scan = await self._env.run_blocking(
+                scan_segment, file, base, expected, rules, self.epochs, producers
+            )
+        finally:
+            file.close()
+        return scan
+
+    async def _trust(self, bases: list[int], position: int) -> None:
+        """Take over a segment as it is; only its indexes may have to be rebuilt."""
+        base = bases[position]
+        segment = self._open_segment(base)
+        self.segments.append(segment)
+        index, time_index = segment.path(names.INDEX), segment.path(names.TIME_INDEX)
+        sound = plausible(self._disk, index, time_index, segment.size)
+        if position < len(bases) - 1:
+            if not sound:
+                await self._rebuild_index(segment)
+            self.end_offset = bases[position + 1]
+            return
+        active = ActiveIndex(self._config.index_interval_bytes)
+        try:
+            sound = sound and active.load(
+                self._disk.read_bytes(index), self._disk.read_bytes(time_index)
+            )
+            if sound:
+                segment.index = active
+                self.end_offset = rebuild_tail(segment)
+        except DamagedFile:
+            sound = False
+        if not sound:
+            self.segments.pop().close()
+            await self._scan_rest(bases, position)
+            return
+        if segment.size:
+            segment.first_timestamp = segment.header_at(0).max_timestamp
+
+    def _open_segment(self, base: int) -> Segment:
+        file = self._disk.open(self._path(names.segment_file(base, names.LOG)))
+        index = stored_index(self._disk, self.directory, base)
+        return Segment(self.directory, base, file, index, self._env.clock.wall_ms())
+
+    async def _rebuild_index(self, segment: Segment) -> None:
+        rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
+        base = segment.base_offset
+        epochs, self.epochs = self.epochs, LeaderEpochs()
+        scan = await self._read_segment(base, base, rules, ProducerState())
+        self.epochs = epochs
+        if scan.problem is not None:
+            self.recovery.all_damage.append(scan.problem)
+        self.recovery.scanned_bytes += scan.end
+        self._freeze(segment, scan.index)
+        self.recovery.rebuilt.append(segment.path(names.INDEX))
+
+    def _freeze(self, segment: Segment, index: ActiveIndex) -> None:
+        segment.index = index
+        self.unsynced += segment.freeze(self._disk)
+        segment.index = stored_index(self._disk, self.directory, segment.base_offset)
+
+    async def _scan_rest(self, bases: list[int], first: int) -> None:
+        """Read the segments from `first` on from end to end."""
+        self.end_offset = bases[first]
+        await self._replay_producers(bases[first])
+        rules = ScanRules(
+            self._config.index_interval_bytes,
+            contiguous=self._config.contiguous,
+            pass_damage_below=0 if self._strict else self._synced,
+        )
+        for number in range(first, len(bases)):
+            base = bases[number]
+            if number > first:
+                problem = self._misplaced(base)
+                if problem is not None:
+                    self._stop_at(problem, None, bases[number:])
+                    return
+                self._freeze(self.segments[-1], self.segments[-1].active_index)
+            segment = self._open_segment(base)
+            expected = max(base, self.end_offset)
+            scan = await self._read_segment(base, expected, rules, self.producers)
+            segment.index = scan.index
+            segment.first_timestamp = scan.first_timestamp
+            self.segments.append(segment)
+            self.end_offset = scan.next_offset
+            self.recovery.scanned_bytes += scan.end
+            self.recovery.all_damage += scan.damage
+            if scan.problem is not None:
+                self._stop_at(scan.problem, scan.end, bases[number + 1 :])
+                return
+        if not self._options.clean and self.end_offset < self._synced:
+            self._report_short()
+
+    def _misplaced(self, base: int) -> Damage | None:
+        """Why a segment of this base can't follow the ones before."""
+        end = self.end_offset
+        if base == end or (base > end and not self._config.contiguous):
+            return None
+        path = self._path(names.segment_file(base, names.LOG))
+        return Damage(end, path, 0, f"segment begins at offset {base}, expected {end}")
+
+    def _report_short(self) -> None:
+        path = self.segments[-1].file.path
+        reason = f"the log ends at offset {self.end_offset}, {self._synced} were synced"
+        damage = Damage(self.end_offset, path, self.segments[-1].size, reason)
+        self.recovery.all_damage.append(damage)
+        self.recovery.undecided = self._strict
+
+    def _stop_at(self, problem: Damage, end: int | None, later: list[int]) -> None:
+        """The log's sound part ends here: cut, or leave it to the owner."""
+        if problem.offset < self._synced:
+            self.recovery.all_damage.append(problem)
+            if self._strict:
+                self.recovery.undecided = True
+                self.leftover_bases = later
+                if end is not None:
+                    self.segments[-1].limit = end
+                return
+        if end is not None:
+            segment = self.segments[-1]
+            length = segment.file.size() - end
+            self.recovery.cut.append(Cut(segment.file.path, end, length, problem.reason))
+            segment.file.truncate(end)
+        for base in later:
+            path = self._path(names.segment_file(base, names.LOG))
+            length = self._disk.size(path)
+            self.recovery.cut.append(Cut(path, 0, length, "after the end of the sound log"))
+            remove_segment_files(self._env, self.directory, base)
+
+    async def _replay_producers(self, upto: int) -> None:
+        """Producers as of `upto`: the newest snapshot, then the headers that follow it."""
+        bases = self._bases()
+        first = bases[0]
+        self.recovery.removed += producer_files.load_newest(
+            self._disk, self.directory, upto, self.producers, first
+        )
+        rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
+        epochs, self.epochs = self.epochs, LeaderEpochs()
+        for base, next_base in zip(bases, [*bases[1:], _NO_LIMIT], strict=True):
+            if next_base > self.producers.end_offset and base < upto:
+                await self._read_segment(base, base, rules, self.producers)
+        self.epochs = epochs
+        self.producers.end_offset = max(self.producers.end_offset, upto)
+
+    async def _settle(self) -> None:
+        """Make durable what was done, so that it counts as synced from now on."""
+        end = self.end_offset
+        if self.epochs.entries() and self.epochs.entries()[-1][1] >= end:
+            self.epochs.truncate_from_end(end)
+        self.producers.end_offset = max(self.producers.end_offset, end)
+        if self.recovery.undecided:
+            return
+        self._drop_snapshots()
+        for segment in self.segments:
+            segment.synced = True
+        if self._options.clean and not self.recovery.rebuilt and not self.recovery.cut:
+            return
+        for segment in self.segments:
+            await segment.file.sync()
+        for path in self.unsynced:
+            file = self._disk.open(path)
+            await file.sync()
+            file.close()
+        self.unsynced = []
+        if self.epochs.dirty:
+            data = checkpoints.encode_epochs(self.epochs.entries())
+            await self._disk.replace(self._path(names.LEADER_EPOCHS), data)
+            self.epochs.dirty = False
+        await self._disk.sync_dir(self.directory)
+
+    def _drop_snapshots(self) -> None:
+        """Remove producer snapshots that are of no segment, or past the end."""
+        bases = {segment.base_offset for segment in self.segments}
+        offsets = producer_files.snapshot_offsets(self._disk, self.directory)
+        for offset in offsets:
+            if offset > self.end_offset or (offset not in bases and offset != offsets[-1]):
+                path = self._path(names.segment_file(offset, names.SNAPSHOT))
+                self._disk.remove(path)
+                self.recovery.removed.append(path)
+
+
+def remove_segment_files(env: Env, directory: str, base_offset: int) -> None:
+    """Remove a segment's files at once; the log file last, so that none is left without it."""
+    for suffix in reversed(names.SEGMENT_SUFFIXES):
+        path = f"{directory}/{names.segment_file(base_offset, suffix)}"
+        if env.disk.exists(path):
+            env.disk.remove(path)

@@ -1,0 +1,506 @@
+"""The log of one partition: append, read, truncate, flush.
+
+Used from one event loop only; methods that aren't coroutines finish at once and touch the
+page cache at most. Offsets are exclusive ends unless said otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from uuid import UUID
+
+from sortedcontainers import SortedDict
+
+from storage import names, producer_files, retention, time_lookup
+from storage.appending import AppendInfo, Plan, plan_follower, plan_leader
+from storage.config import LogConfig
+from storage.errors import LogIsDamaged, OffsetOutOfRange
+from storage.index import ActiveIndex
+from storage.loading import Loader, OpenOptions, Recovery, remove_segment_files
+from storage.producers import Duplicate
+from storage.reading import LogReader, Slice
+from storage.segment import Segment, create_segment, rebuild_tail, stored_index
+from storage.trash import Trash
+from wire import checkpoints, partition_metadata
+from wire.batch import BatchHeader
+from wire.errors import DamagedFile, ErrorCode, KafkaError
+from world.env import Buffer, Env
+
+_MAX_SEGMENT = 2**31 - 1
+
+
+class _Flush:
+    """A flush on its way; truncation lowers what it may claim."""
+
+    __slots__ = ("target",)
+
+    def __init__(self, target: int) -> None:
+        self.target = target
+
+
+class Log:
+    """One partition directory. Made by `Log.open`.
+
+    `recovery_point`: all below it is durable. `recovery`: what opening found and did.
+    """
+
+    def __init__(self, env: Env, config: LogConfig, loader: Loader) -> None:
+        self.env = env
+        self.config = config
+        self.directory = loader.directory
+        self.recovery: Recovery = loader.recovery
+        self.topic_id: UUID | None = loader.topic_id
+        self.epochs = loader.epochs
+        self.producers = loader.producers
+        self.end_offset = loader.end_offset
+        self.recovery_point = 0 if loader.recovery.undecided else loader.end_offset
+        self.trash = Trash(env.disk, config.file_delete_delay_ms)
+        self.segments: SortedDict[int, Segment] = SortedDict(
+            (segment.base_offset, segment) for segment in loader.segments
+        )
+        self.active: Segment = loader.segments[-1]
+        self.log_start_offset = loader.segments[0].base_offset
+        self._leftover_bases = loader.leftover_bases
+        self._reader = LogReader(env.disk, self.segments)
+        self._unsynced_paths = loader.unsynced
+        self._directory_changed = False
+        self._flushes: list[_Flush] = []
+        self._side_files_done: asyncio.Event | None = None
+        self.closed = False
+
+    @classmethod
+    async def open(
+        cls,
+        env: Env,
+        directory: str,
+        config: LogConfig,
+        *,
+        recovery_point: int = 0,
+        clean: bool = False,
+        log_start_offset: int | None = None,
+        strict_before: int | None = None,
+    ) -> Log:
+        """Open a log, made empty (at `log_start_offset` or 0) if its directory has none.
+
+        `clean`: the last stop was clean, the files are trusted. Otherwise all that may be
+        past `recovery_point` is read from end to end and an unsound tail is cut. With
+        `strict_before` (an offset that was synced) everything is read, and if anything below
+        it is unsound or missing nothing is cut: `recovery.damage` tells where, `end_offset`
+        is what is sound, and appends raise LogIsDamaged until `truncate_to` or
+        `truncate_and_restart_at` is called. Raises DiskError.
+        """
+        options = OpenOptions(recovery_point, clean, log_start_offset, strict_before)
+        loader = Loader(env, directory, config, options)
+        await loader.load()
+        log = cls(env, config, loader)
+        if log_start_offset is not None and not log.recovery.undecided:
+            if log_start_offset > log.end_offset:
+                log.truncate_and_restart_at(log_start_offset)
+                await log.settle()
+            else:
+                log.advance_log_start(log_start_offset)
+        return log
+
+    @property
+    def last_epoch(self) -> int:
+        """The leader epoch of the newest batch (or one assigned since); -1 if none."""
+        return self.epochs.latest
+
+    @property
+    def size(self) -> int:
+        """Bytes in all segments."""
+        return sum(segment.size for segment in self.segments.values())
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """The first offset of the oldest transaction that is open."""
+        return self.producers.first_open_offset
+
+    # Appending
+
+    def check_producer(self, header: BatchHeader) -> Duplicate | None:
+        """As ProducerState.check: whether a client's batch may be appended now."""
+        return self.producers.check(header)
+
+    def append_as_leader(
+        self, batches: Sequence[Buffer], leader_epoch: int, *, check_producers: bool = False
+    ) -> AppendInfo:
+        """Append whole batches at the next offsets, with one write.
+
+        Offsets and epoch are patched into the buffers. With `check_producers` duplicates and
+        batches out of sequence are left out; see AppendInfo.outcomes. What a client sent must
+        have passed `storage.validation` before. Raises CorruptBatch, LogIsDamaged,
+        RECORD_LIST_TOO_LARGE, DiskFull or DiskError; then nothing is appended.
+        """
+        self._writable()
+        plan = plan_leader(batches, self.end_offset, leader_epoch, self.producers, check_producers)
+        return self._write(plan)
+
+    def append_as_follower(self, data: Buffer) -> AppendInfo | None:
+        """Append a leader's batches as they are; None if there is no whole one.
+
+        Raises as `append_as_leader`, and OutOfOrderOffsets if they don't continue this log.
+        """
+        self._writable()
+        plan = plan_follower(
+            data, self.end_offset, self.epochs, self.producers, self.config.contiguous
+        )
+        return self._write(plan) if plan.headers else None
+
+    def _writable(self) -> None:
+        if self.recovery.undecided:
+            damage = self.recovery.damage
+            raise LogIsDamaged(f"{self.directory} has damage nobody decided about: {damage}")
+
+    def _write(self, plan: Plan) -> AppendInfo:
+        headers = plan.headers
+        if not headers:
+            return AppendInfo(-1, -1, -1, 0, tuple(plan.outcomes))
+        if plan.size > _MAX_SEGMENT:
+            raise KafkaError(
+                ErrorCode.record_list_too_large, f"{plan.size} bytes don't fit in a segment"
+            )
+        if self._roll_is_due(plan):
+            self.roll(max(self.end_offset, headers[0].base_offset))
+        segment = self.active
+        position = segment.file.append(plan.slices)
+        if segment.first_timestamp < 0:
+            segment.first_timestamp = headers[0].max_timestamp
+        segment.synced = False
+        index, base, recent = segment.active_index, segment.base_offset, self._reader.recent
+        for header in headers:
+            index.add(header, base, position)
+            recent.add(header.base_offset, header.last_offset, position, header.length)
+            if header.leader_epoch > self.epochs.latest:
+                self.epochs.assign(header.leader_epoch, header.base_offset)
+            position += header.length
+        self.end_offset = plan.next_offset
+        self.producers.commit(plan.producers, plan.next_offset)
+        return AppendInfo(
+            headers[0].base_offset,
+            plan.next_offset - 1,
+            plan.max_timestamp,
+            plan.size,
+            tuple(plan.outcomes),
+        )
+
+    def _roll_is_due(self, plan: Plan) -> bool:
+        segment, config = self.active, self.config
+        if plan.next_offset - 1 - segment.base_offset > _MAX_SEGMENT:
+            return True
+        if not segment.size:
+            return False
+        if segment.size + plan.size > min(config.segment_bytes, _MAX_SEGMENT):
+            return True
+        if segment.active_index.is_full(config.segment_index_bytes):
+            return True
+        if segment.first_timestamp >= 0 and plan.max_timestamp >= 0:
+            age = plan.max_timestamp - segment.first_timestamp
+        else:
+            age = self.env.clock.wall_ms() - segment.created_ms
+        return age > config.segment_ms - config.segment_jitter_ms
+
+    def roll(self, base_offset: int | None = None) -> None:
+        """Begin a new segment (at the log's end, or at a later offset that comes next).
+
+        Does nothing if the active one is empty and begins there. Raises DiskFull or
+        DiskError; then the active segment goes on.
+        """
+        old, disk = self.active, self.env.disk
+        base = self.end_offset if base_offset is None else base_offset
+        if not old.size and old.base_offset == base:
+            return
+        written = old.freeze(disk)
+        self.producers.end_offset = base
+        if self.producers.end_offset > old.base_offset:
+            written.append(producer_files.write_snapshot(disk, self.directory, self.producers))
+        self._start_segment(base)
+        old.index = stored_index(disk, self.directory, old.base_offset)
+        self._unsynced_paths += written
+        self.end_offset = base
+
+    def _start_segment(self, base_offset: int) -> None:
+        disk, config = self.env.disk, self.config
+        segment = create_segment(
+            disk,
+            self.directory,
+            base_offset,
+            config.index_interval_bytes,
+            self.env.clock.wall_ms(),
+        )
+        if config.preallocate:
+            try:
+                segment.file.allocate(config.segment_bytes)
+            except Exception:
+                segment.close()
+                disk.remove(segment.path(names.LOG))
+                raise
+        self.segments[base_offset] = segment
+        self.active = segment
+        self._reader.forget()
+        self._directory_changed = True
+
+    def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
+        """A leader's epoch begins at this offset, before it wrote anything in it."""
+        self.epochs.assign(epoch, start_offset)
+
+    async def set_topic_id(self, topic_id: UUID) -> None:
+        """Write `partition.metadata`, durably."""
+        path = f"{self.directory}/{names.PARTITION_METADATA}"
+        await self.env.disk.replace(path, partition_metadata.encode(topic_id))
+        self.topic_id = topic_id
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, *, upto: int | None = None, min_one: bool = True
+    ) -> Slice | None:
+        """Where the batches from `offset` on are: whole batches of one segment.
+
+        At most `max_bytes`, except that with `min_one` the first batch is given whatever its
+        size. Nothing at or above `upto` (default: the end). None if nothing is there to give.
+        Raises OffsetOutOfRange, or DamagedFile if the log is not sound there.
+        """
+        if not self.log_start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.end_offset)
+        limit = self.end_offset if upto is None else min(upto, self.end_offset)
+        return self._reader.read(offset, max_bytes, limit, limit == self.end_offset, min_one)
+
+    def batch_header_at(self, offset: int) -> BatchHeader | None:
+        """The header of the first batch that ends at or after `offset`; None past the end."""
+        return self._reader.header(offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record that is not older."""
+        return time_lookup.offset_for_timestamp(self, timestamp_ms)
+
+    def max_timestamp_offset(self) -> tuple[int, int, int] | None:
+        """(offset, timestamp, leader epoch) of the first record with the largest timestamp."""
+        return time_lookup.max_timestamp_offset(self)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) as in OffsetForLeaderEpoch; (-1, -1) if not known."""
+        return self.epochs.end_offset_for(epoch, self.end_offset)
+
+    # Cutting
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut off everything at or above `offset` (whole batches: the log may end lower).
+
+        Await `settle` before the next append, or a power loss may bring the old end back.
+        An `offset` below the log's start empties it to begin there. Raises DiskError.
+        """
+        if offset > self.end_offset or (offset == self.end_offset and not self.recovery.undecided):
+            return
+        if offset < self.log_start_offset:
+            self.truncate_and_restart_at(offset)
+            return
+        self._drop_leftovers()
+        number = max(0, self.segments.bisect_right(offset) - 1)
+        segment: Segment = self.segments.peekitem(number)[1]
+        for base in list(self.segments.keys())[number + 1 :]:
+            self._retire(self.segments.pop(base))
+        end = self._cut_segment(segment, offset)
+        self.active = segment
+        self._cut_state(end)
+
+    def _cut_segment(self, segment: Segment, offset: int) -> int:
+        """Cut a segment and make it the growing one; the offset that it now ends at."""
+        step = None
+        if offset < self.end_offset:
+            step = self._reader.locate_in(segment, offset)
+        if isinstance(segment.index, ActiveIndex):
+            index = segment.index
+        else:
+            index = ActiveIndex(self.config.index_interval_bytes)
+            disk = self.env.disk
+            if not index.load(
+                disk.read_bytes(segment.path(names.INDEX)),
+                disk.read_bytes(segment.path(names.TIME_INDEX)),
+            ):
+                index = ActiveIndex(self.config.index_interval_bytes)
+            segment.index = index
+        end = offset if step is None else min(offset, step.base_offset)
+        position = segment.size if step is None else step.position
+        segment.file.truncate(position)
+        segment.limit = 2**63 - 1
+        segment.synced = False
+        index.truncate(end - segment.base_offset, position)
+        rebuild_tail(segment)
+        if not segment.size:
+            segment.first_timestamp = -1
+        return end
+
+    def _cut_state(self, end: int) -> None:
+        self.end_offset = end
+        self.recovery.undecided = False
+        self.recovery_point = min(self.recovery_point, end)
+        for flush in self._flushes:
+            flush.target = min(flush.target, end)
+        self.epochs.truncate_from_end(end)
+        self._reader.forget()
+        for offset in producer_files.snapshot_offsets(self.env.disk, self.directory):
+            if offset > end:
+                self.env.disk.remove(
+                    f"{self.directory}/{names.segment_file(offset, names.SNAPSHOT)}"
+                )
+        if not self.producers.truncate(end):
+            self._replay_producers(end)
+        self._directory_changed = True
+
+    def _replay_producers(self, end: int) -> None:
+        first = self.segments.peekitem(0)[0]
+        producer_files.load_newest(self.env.disk, self.directory, end, self.producers, first)
+        start = max(0, self.segments.bisect_right(self.producers.end_offset) - 1)
+        for segment in list(self.segments.values())[start:]:
+            for _, header in segment.headers_from(0):
+                if header.base_offset >= self.producers.end_offset:
+                    self.producers.replay(header)
+        self.producers.end_offset = end
+
+    def _drop_leftovers(self) -> None:
+        for base in self._leftover_bases:
+            remove_segment_files(self.env, self.directory, base)
+        self._leftover_bases = []
+
+    def truncate_and_restart_at(self, offset: int) -> None:
+        """Throw everything away and begin again, empty, at `offset`; then as `truncate_to`."""
+        self._drop_leftovers()
+        for segment in self.segments.values():
+            self._retire(segment)
+        self.segments.clear()
+        self._start_segment(offset)
+        self.log_start_offset = offset
+        self.epochs.clear()
+        self.producers.load((), offset)
+        self._cut_state(offset)
+
+    def _retire(self, segment: Segment) -> None:
+        self.trash.retire(segment, self.env.clock.now_ms())
+        self._directory_changed = True
+        self._reader.forget()
+
+    def advance_log_start(self, offset: int) -> None:
+        """Nothing below `offset` is to be read any more. Its segments go with the next
+        `delete_retired_segments`. Raises OffsetOutOfRange if the log ends before it."""
+        if offset > self.end_offset:
+            raise OffsetOutOfRange(offset, self.log_start_offset, self.end_offset)
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_from_start(offset)
+
+    def delete_retired_segments(self, wall_ms: int, upto: int) -> int:
+        """Take out segments that retention no longer wants, none at or above `upto` (the
+        high watermark); how many. Files go later, with `delete_due_files`."""
+        return retention.delete_retired_segments(self, wall_ms, upto)
+
+    def drop_first_segment(self) -> None:
+        """Take out the oldest segment; the next one begins the log."""
+        base, segment = self.segments.peekitem(0)
+        assert segment is not self.active, base
+        del self.segments[base]
+        self._retire(segment)
+        self.advance_log_start(self.segments.peekitem(0)[0])
+
+    async def delete_due_files(self, now_ms: int) -> int:
+        """Remove files taken out longer than file.delete.delay.ms ago; how many."""
+        return await self.trash.empty(now_ms, self.env.run_blocking)
+
+    # Durability
+
+    async def flush(self, upto: int | None = None) -> int:
+        """Return when all below `upto` (default: the end at the time of the call) is durable;
+        the recovery point then. Raises SyncFailed: nothing may be assumed durable then.
+
+        Calls may overlap; one sync of the file serves all appends made before it.
+        """
+        target = self.end_offset
+        if upto is not None and upto <= self.recovery_point:
+            return self.recovery_point
+        flush = _Flush(target)
+        self._flushes.append(flush)
+        try:
+            await self._sync_files()
+            self.recovery_point = max(self.recovery_point, min(flush.target, target))
+        finally:
+            self._flushes.remove(flush)
+        return self.recovery_point
+
+    async def settle(self) -> None:
+        """Make what truncation did durable. To be awaited before the next append."""
+        await self.flush()
+
+    async def _sync_files(self) -> None:
+        first = max(0, self.segments.bisect_right(self.recovery_point) - 1)
+        for segment in list(self.segments.values())[first:]:
+            await self._sync_segment(segment)
+        # One at a time, and nobody is done before what was begun for all is done.
+        while self._side_files_done is not None:
+            await self._side_files_done.wait()
+        if self._unsynced_paths or self.epochs.dirty or self._directory_changed:
+            self._side_files_done = asyncio.Event()
+            try:
+                await self._sync_side_files()
+            finally:
+                self._side_files_done.set()
+                self._side_files_done = None
+
+    async def _sync_side_files(self) -> None:
+        disk = self.env.disk
+        while self._unsynced_paths:
+            path = self._unsynced_paths[-1]
+            if disk.exists(path):
+                file = disk.open(path)
+                try:
+                    await file.sync()
+                finally:
+                    file.close()
+            self._unsynced_paths.remove(path)
+        if self.epochs.dirty:
+            await self._write_epochs()
+        if self._directory_changed:
+            self._directory_changed = False
+            try:
+                await disk.sync_dir(self.directory)
+            except BaseException:
+                self._directory_changed = True
+                raise
+
+    async def _sync_segment(self, segment: Segment) -> None:
+        if segment.synced:
+            return
+        size = segment.file.size()
+        await segment.file.sync()
+        # Not if something came in between, or was cut off and written again.
+        segment.synced = segment is not self.active and segment.file.size() == size
+
+    async def _write_epochs(self) -> None:
+        self.epochs.dirty = False
+        data = checkpoints.encode_epochs(self.epochs.entries())
+        try:
+            await self.env.disk.replace(f"{self.directory}/{names.LEADER_EPOCHS}", data)
+        except BaseException:
+            self.epochs.dirty = True
+            raise
+
+    async def close(self, clean: bool = True) -> None:
+        """Give up all files. `clean` leaves them so that they can be trusted: indexes and
+        producer snapshot written, all synced. Without it nothing is written."""
+        if self.closed:
+            return
+        if clean and not self.recovery.undecided:
+            disk = self.env.disk
+            self._unsynced_paths += self.active.freeze(disk)
+            self._unsynced_paths.append(
+                producer_files.write_snapshot(disk, self.directory, self.producers)
+            )
+            self._directory_changed = True
+            await self.flush()
+        self.closed = True
+        for segment in self.segments.values():
+            segment.close()
+        self.trash.close()
+
+
+__all__ = ["AppendInfo", "DamagedFile", "Log", "Recovery", "Slice"]

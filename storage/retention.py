@@ -1,0 +1,57 @@
+"""Which old segments a log gives up (kraft-notes 5.11)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from storage.names import LOG
+
+if TYPE_CHECKING:
+    from storage.log import Log
+    from storage.segment import Segment
+
+
+def delete_retired_segments(log: Log, wall_ms: int, upto: int) -> int:
+    """Take out the oldest segments as long as a rule wants it; how many.
+
+    They go if they lie wholly below the log's start, or, where the cleanup policy deletes, if
+    the log without them still has retention.bytes, or if their newest record is older than
+    retention.ms. Only such as end at or below `upto`. The active segment is rolled first.
+    """
+    count = 0
+    size = log.size
+    while True:
+        base, segment = log.segments.peekitem(0)
+        end = _end_of(log, segment)
+        if end > upto or not segment.size or not _is_retired(log, segment, end, size, wall_ms):
+            return count
+        if segment is log.active:
+            log.roll()
+        size -= segment.size
+        log.drop_first_segment()
+        assert log.log_start_offset >= base, (log.log_start_offset, base)
+        count += 1
+
+
+def _end_of(log: Log, segment: Segment) -> int:
+    number = log.segments.bisect_right(segment.base_offset)
+    if number == len(log.segments):
+        return log.end_offset
+    base: int = log.segments.peekitem(number)[0]
+    return base
+
+
+def _is_retired(log: Log, segment: Segment, end: int, size: int, wall_ms: int) -> bool:
+    config = log.config
+    if end <= log.log_start_offset and segment is not log.active:
+        return True
+    if not config.cleanup_delete:
+        return False
+    if 0 <= config.retention_bytes <= size - segment.size:
+        return True
+    if config.retention_ms < 0:
+        return False
+    newest = segment.largest_timestamp
+    if newest < 0:
+        newest = log.env.disk.mtime_ms(segment.path(LOG))
+    return wall_ms - newest > config.retention_ms

@@ -1,0 +1,143 @@
+"""Reading a segment from end to end after an unclean stop.
+
+A plain function over a file, so that it can run in a worker thread: it changes nothing but
+the producer state it is handed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from storage.epochs import LeaderEpochs
+from storage.index import ActiveIndex
+from storage.producers import ProducerState
+from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, read_header
+from wire.errors import DecodeError
+from world.env import File
+
+_WINDOW = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes that should be sound and are not. `offset` is the first that is lost or in doubt,
+    `position` the place in the file at `path`."""
+
+    offset: int
+    path: str
+    position: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Scan:
+    """What a scan found: sound bytes up to `end`, offsets up to `next_offset` (exclusive).
+
+    `problem` says why it ended before the end of the file (None: it didn't), `damage` lists
+    batches of wrong CRC that were passed over.
+    """
+
+    index: ActiveIndex
+    next_offset: int
+    end: int = 0
+    problem: Damage | None = None
+    damage: list[Damage] = field(default_factory=list)
+    first_timestamp: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRules:
+    """How strict a scan is.
+
+    `contiguous`: every batch begins where the last ended and epochs never fall.
+    `pass_damage_below`: a batch of wrong CRC wholly below this offset is noted and passed,
+    since cutting there would throw away sound data that was synced.
+    """
+
+    interval: int
+    check_crc: bool = True
+    contiguous: bool = False
+    pass_damage_below: int = 0
+
+
+def scan_segment(
+    file: File,
+    base_offset: int,
+    expected: int,
+    rules: ScanRules,
+    epochs: LeaderEpochs,
+    producers: ProducerState,
+) -> Scan:
+    """Walk a segment's batches from its first byte.
+
+    `expected` is the offset that the log before it ends at. Epochs are assigned, and
+    producers replayed from their `end_offset` on.
+    """
+    scan = Scan(ActiveIndex(rules.interval), expected)
+    for position, header, window, at in _frames(file, scan):
+        reason = _contradiction(header, base_offset, scan.next_offset, rules, epochs)
+        if reason is None and rules.check_crc and not crc_ok(window, at, header.length):
+            if header.next_offset <= rules.pass_damage_below:
+                scan.damage.append(Damage(header.base_offset, file.path, position, "CRC is wrong"))
+            else:
+                reason = "CRC is wrong"
+        if reason is not None:
+            scan.problem = Damage(scan.next_offset, file.path, position, reason)
+            return scan
+        if position == 0:
+            scan.first_timestamp = header.max_timestamp
+        scan.index.add(header, base_offset, position)
+        if header.leader_epoch > epochs.latest:
+            epochs.assign(header.leader_epoch, header.base_offset)
+        if header.base_offset >= producers.end_offset:
+            producers.replay(header)
+        scan.next_offset = header.next_offset
+        scan.end = position + header.length
+    return scan
+
+
+def _frames(file: File, scan: Scan) -> Iterator[tuple[int, BatchHeader, bytes, int]]:
+    """(position, header, window, place in the window) of each whole batch; sets the problem
+    and ends where there is none."""
+    size = file.size()
+    window, window_at, position = b"", 0, 0
+    while position < size:
+        at = position - window_at
+        if at + HEADER_SIZE > len(window):
+            window, window_at, at = file.pread(_WINDOW, position), position, 0
+        reason = None
+        try:
+            header = read_header(window, at)
+        except DecodeError as error:
+            zero = not any(window[at : at + HEADER_SIZE])
+            reason = "zeros" if zero else str(error)
+        else:
+            if position + header.length > size:
+                reason = f"a batch of {header.length} bytes ends past the file"
+        if reason is not None:
+            scan.problem = Damage(scan.next_offset, file.path, position, reason)
+            return
+        if at + header.length > len(window):
+            window = file.pread(max(_WINDOW, header.length), position)
+            window_at, at = position, 0
+        yield position, header, window, at
+        position += header.length
+
+
+def _contradiction(
+    header: BatchHeader,
+    base_offset: int,
+    expected: int,
+    rules: ScanRules,
+    epochs: LeaderEpochs,
+) -> str | None:
+    """Why this batch can't follow what came before; None if it can."""
+    offset = header.base_offset
+    if offset < expected or (rules.contiguous and offset != expected):
+        return f"batch begins at offset {offset}, expected {expected}"
+    if header.last_offset - base_offset > 2**31 - 1:
+        return f"offset {header.last_offset} is too far from the segment's {base_offset}"
+    if rules.contiguous and header.leader_epoch < epochs.latest:
+        return f"leader epoch falls from {epochs.latest} to {header.leader_epoch}"
+    return None
