@@ -1,0 +1,191 @@
+"""AlterPartition 2-3 (KIP-497, 704, 841, 903): a leader reports its in-sync replicas.
+
+Each partition is checked in the order of kraft-notes 4.12; version 3 names the broker epoch of
+every ISR member, so that a replica that restarted meanwhile is not taken for the old one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from controller.api import ControllerApi, answer, part
+from controller.cluster import acceptable_leader, check_broker_epoch
+from controller.context import Context, Result
+from controller.elections import Wanted, change_partition
+from controller.events import ApiRequest
+from controller.fencing import election_for
+from metadata.image import MetadataImage, PartitionRegistration
+from metadata.records import (
+    NO_LEADER_CHANGE,
+    RECOVERY_RECOVERED,
+    RECOVERY_RECOVERING,
+    Record,
+)
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+from wire.uuids import ZERO
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What the request wants of one partition, the same for all versions."""
+
+    index: int
+    leader_epoch: int
+    partition_epoch: int
+    recovery_state: int
+    isr: tuple[int, ...]
+    broker_epochs: tuple[int, ...]
+
+
+def _change_of(data: Any) -> _Change:
+    members = getattr(data, "new_isr_with_epochs", None)
+    if members is None:
+        isr = tuple(int(b) for b in data.new_isr)
+        epochs = (-1,) * len(isr)
+    else:
+        isr = tuple(int(m.broker_id) for m in members)
+        epochs = tuple(int(m.broker_epoch) for m in members)
+    return _Change(
+        data.partition_index,
+        data.leader_epoch,
+        data.partition_epoch,
+        int(data.leader_recovery_state),
+        isr,
+        epochs,
+    )
+
+
+def _handle(context: Context, request: ApiRequest) -> Result:
+    entity = request.entity
+    sender = int(entity.broker_id)
+    check_broker_epoch(context.image, sender, entity.broker_epoch)
+    committed_to = context.image
+    records: list[Record] = []
+    topics: list[Any] = []
+    try:
+        for topic in entity.topics:
+            topic_id = topic.topic_id or ZERO
+            parts = []
+            for data in topic.partitions:
+                change = _change_of(data)
+                parts.append(_alter(context, request, sender, topic_id, change, records))
+            topics.append(
+                part(request, "TopicData", topic_id=topic.topic_id, partitions=tuple(parts))
+            )
+    finally:
+        context.image = committed_to
+    return Result(records, answer(request, error_code=ErrorCode.none, topics=tuple(topics)))
+
+
+def _alter(
+    context: Context,
+    request: ApiRequest,
+    sender: int,
+    topic_id: UUID,
+    change: _Change,
+    records: list[Record],
+) -> Any:
+    """One partition's answer. A record is added to `records` and applied to the context's image,
+    which the caller puts back, so that a later change of the same partition builds on it."""
+    image = context.image
+    topic = image.topics_by_id.get(topic_id)
+    if topic is None:
+        return _failed(request, change.index, ErrorCode.unknown_topic_id)
+    partition = topic.partitions.get(change.index)
+    if partition is None:
+        return _failed(request, change.index, ErrorCode.unknown_topic_or_partition)
+    error = _broken_rule(image, sender, partition, change)
+    if error is not None:
+        return _failed(request, change.index, error)
+    record = change_partition(
+        topic_id,
+        change.index,
+        partition,
+        Wanted(isr=change.isr, recovery_state=change.recovery_state),
+        acceptable_leader(image, partition),
+        election_for(context, topic_id),
+        context.metadata_version,
+    )
+    if record is not None:
+        records.append(record)
+        context.image = image.apply(record)
+        if record.leader not in (NO_LEADER_CHANGE, partition.leader):
+            return _failed(request, change.index, ErrorCode.new_leader_elected)
+        partition = context.image.topics_by_id[topic_id].partitions[change.index]
+    return part(
+        request,
+        "PartitionData",
+        partition_index=change.index,
+        error_code=ErrorCode.none,
+        leader_id=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=tuple(partition.isr),
+        leader_recovery_state=partition.leader_recovery_state,
+        partition_epoch=partition.partition_epoch,
+    )
+
+
+def _broken_rule(
+    image: MetadataImage, sender: int, partition: PartitionRegistration, change: _Change
+) -> ErrorCode | None:
+    """The first rule of kraft-notes 4.12 that the change breaks."""
+    ahead = (
+        change.leader_epoch > partition.leader_epoch
+        or change.partition_epoch > partition.partition_epoch
+    )
+    if ahead:
+        # The broker has seen what we have not: some other controller is the active one.
+        return ErrorCode.not_controller
+    if change.leader_epoch < partition.leader_epoch:
+        return ErrorCode.fenced_leader_epoch
+    if sender != partition.leader:
+        return ErrorCode.invalid_request
+    if change.partition_epoch < partition.partition_epoch:
+        return ErrorCode.invalid_update_version
+    if not _isr_is_sound(partition, change):
+        return ErrorCode.invalid_request
+    for broker_id, epoch in zip(change.isr, change.broker_epochs, strict=True):
+        broker = image.broker(broker_id)
+        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+            return ErrorCode.ineligible_replica
+        if epoch not in (-1, broker.epoch):
+            return ErrorCode.ineligible_replica
+    return None
+
+
+def _isr_is_sound(partition: PartitionRegistration, change: _Change) -> bool:
+    if len(set(change.isr)) != len(change.isr):
+        return False
+    if any(broker not in partition.replicas for broker in change.isr):
+        return False
+    if partition.leader not in change.isr:
+        return False
+    if change.recovery_state not in (RECOVERY_RECOVERED, RECOVERY_RECOVERING):
+        return False
+    if change.recovery_state == RECOVERY_RECOVERING:
+        return len(change.isr) == 1 and partition.leader_recovery_state == RECOVERY_RECOVERING
+    return True
+
+
+def _failed(request: ApiRequest, index: int, code: ErrorCode) -> Any:
+    return part(
+        request,
+        "PartitionData",
+        partition_index=index,
+        error_code=code,
+        leader_id=0,
+        leader_epoch=0,
+        isr=(),
+        leader_recovery_state=0,
+        partition_epoch=0,
+    )
+
+
+def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
+    return answer(request, error_code=code, topics=())
+
+
+API = ControllerApi(ApiKey.ALTER_PARTITION, 2, 3, _handle, _refuse, admin=False, forwardable=False)

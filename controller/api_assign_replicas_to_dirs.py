@@ -1,0 +1,115 @@
+"""AssignReplicasToDirs 0 (KIP-858): a broker tells which log directory holds which replica."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from controller.api import ControllerApi, answer, part
+from controller.cluster import acceptable_leader, check_broker_epoch
+from controller.context import Context, Result
+from controller.elections import Wanted, change_partition
+from controller.events import ApiRequest
+from controller.fencing import election_for
+from metadata.features import DIRECTORY_ASSIGNMENT
+from metadata.image import BrokerRegistration
+from metadata.records import Record
+from wire.apis import ApiKey
+from wire.errors import ErrorCode, KafkaError
+from wire.uuids import UNASSIGNED_DIR, ZERO
+
+
+def _handle(context: Context, request: ApiRequest) -> Result:
+    entity = request.entity
+    if context.metadata_version < DIRECTORY_ASSIGNMENT:
+        raise KafkaError(
+            ErrorCode.unsupported_version,
+            f"metadata.version {context.metadata_version} has no directory assignment, it "
+            f"begins with {DIRECTORY_ASSIGNMENT}",
+        )
+    broker = check_broker_epoch(context.image, int(entity.broker_id), entity.broker_epoch)
+    before = context.image
+    records: list[Record] = []
+    directories: list[Any] = []
+    try:
+        for directory in entity.directories:
+            topics = []
+            for topic in directory.topics:
+                parts = tuple(
+                    part(
+                        request,
+                        "PartitionData",
+                        partition_index=p.partition_index,
+                        error_code=_assign(
+                            context,
+                            broker,
+                            topic.topic_id or ZERO,
+                            p.partition_index,
+                            directory.id_ or ZERO,
+                            records,
+                        ),
+                    )
+                    for p in topic.partitions
+                )
+                topics.append(part(request, "TopicData", topic_id=topic.topic_id, partitions=parts))
+            directories.append(
+                part(request, "DirectoryData", id_=directory.id_, topics=tuple(topics))
+            )
+    finally:
+        context.image = before
+    reply = answer(request, error_code=ErrorCode.none, directories=tuple(directories))
+    return Result(records, reply)
+
+
+def _assign(
+    context: Context,
+    broker: BrokerRegistration,
+    topic_id: UUID,
+    index: int,
+    directory: UUID,
+    records: list[Record],
+) -> ErrorCode:
+    """Adds the record, if one is needed, and applies it to the context's image, which the caller
+    puts back."""
+    image = context.image
+    topic = image.topic_by_id(topic_id)
+    if topic is None:
+        return ErrorCode.unknown_topic_id
+    partition = topic.partitions.get(index)
+    if partition is None:
+        return ErrorCode.unknown_topic_or_partition
+    if broker.id not in partition.replicas:
+        return ErrorCode.not_leader_or_follower
+    known = partition.directories or (UNASSIGNED_DIR,) * len(partition.replicas)
+    moved = partition._replace(
+        directories=tuple(
+            directory if replica == broker.id else old
+            for replica, old in zip(partition.replicas, known, strict=True)
+        )
+    )
+    offline = not broker.has_online_dir(directory)
+    record = change_partition(
+        topic_id,
+        index,
+        partition,
+        Wanted(
+            directories=moved.directories,
+            isr=tuple(b for b in partition.isr if not (offline and b == broker.id)),
+        ),
+        acceptable_leader(image, moved),
+        election_for(context, topic_id),
+        context.metadata_version,
+    )
+    if record is not None:
+        records.append(record)
+        context.image = image.apply(record)
+    return ErrorCode.none
+
+
+def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
+    return answer(request, error_code=code, directories=())
+
+
+API = ControllerApi(
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS, 0, 0, _handle, _refuse, admin=False, forwardable=False
+)

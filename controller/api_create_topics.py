@@ -1,0 +1,244 @@
+"""CreateTopics 2-7: names, collisions, placement or manual assignment, configs.
+
+The checks are those of kraft-notes 4.6, in that order. Each topic fails or succeeds by itself;
+the records of all that succeed are one atomic batch. From version 5 on the answer tells the
+topic's effective configs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from controller.api import ControllerApi, answer, duplicates, part
+from controller.assignment import automatic, new_partition_record, replicas_of_manual
+from controller.configs import new_topic_configs
+from controller.context import Context, Result
+from controller.events import ApiRequest
+from controller.topic_names import (
+    METADATA_TOPIC,
+    check_topic_name,
+    collision_key,
+    has_collision_chars,
+)
+from metadata.configs import validate_topic_configs
+from metadata.image import TOPIC_RESOURCE, MetadataImage
+from metadata.records import ConfigRecord, Record, TopicRecord
+from wire.apis import ApiKey
+from wire.errors import ErrorCode, KafkaError
+
+_CONFIGS_VERSION = 5  # the answer tells configs, partition count and replication factor
+
+
+@dataclass(frozen=True, slots=True)
+class _NewTopic:
+    id: UUID
+    configs: dict[str, str]
+    replicas: list[tuple[int, ...]]
+    replication_factor: int
+
+
+def _handle(context: Context, request: ApiRequest) -> Result:
+    entity = request.entity
+    repeated = duplicates(str(t.name) for t in entity.topics)
+    taken = _colliding_names(context.image, [str(t.name) for t in entity.topics])
+    records: list[Record] = []
+    results: dict[str, Any] = {}
+    for topic in entity.topics:
+        name = str(topic.name)
+        if name in results:
+            continue
+        try:
+            if name in repeated:
+                raise KafkaError(
+                    ErrorCode.invalid_request, f"Topic {name!r} is named more than once"
+                )
+            _check_name(context.image, name, taken)
+            new = _new_topic(context, topic, context.config.max_records_per_batch - len(records))
+        except KafkaError as error:
+            results[name] = _failed(request, name, error.code, error.message)
+            continue
+        records += _records(context, name, new)
+        if has_collision_chars(name):
+            taken[collision_key(name)] = name
+        results[name] = _created(context, request, name, new)
+    reply = answer(request, topics=tuple(results.values()))
+    return Result([] if entity.validate_only else records, reply)
+
+
+def _colliding_names(image: MetadataImage, names: list[str]) -> dict[str, str]:
+    """Collision key -> existing topic, for those that the new names could collide with."""
+    wanted = {collision_key(name): None for name in names if has_collision_chars(name)}
+    if not wanted:
+        return {}
+    return {
+        key: existing
+        for existing in sorted(image.topics_by_name)
+        if has_collision_chars(existing) and (key := collision_key(existing)) in wanted
+    }
+
+
+def _check_name(image: MetadataImage, name: str, taken: dict[str, str]) -> None:
+    if name == METADATA_TOPIC:
+        raise KafkaError(
+            ErrorCode.invalid_request, f"Topic {name!r} is the cluster's own and can't be created"
+        )
+    check_topic_name(name)
+    if image.topic(name) is not None:
+        raise KafkaError(ErrorCode.topic_already_exists, f"Topic {name!r} already exists")
+    other = taken.get(collision_key(name)) if has_collision_chars(name) else None
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.invalid_topic_exception,
+            f"Topic {name!r} collides with existing topic {other!r}: "
+            "'.' and '_' count as the same character in metric names",
+        )
+
+
+def _new_topic(context: Context, topic: Any, room: int) -> _NewTopic:
+    """What to create; `room` is how many more records the batch can take."""
+    configs = _configs(topic)
+    validate_topic_configs(configs)
+    if topic.assignments:
+        replicas = _manual(context, topic)
+    else:
+        replicas = _placed(context, topic, room - 1 - len(configs))
+    if 1 + len(configs) + len(replicas) > room:
+        raise _too_many(context, len(replicas))
+    return _NewTopic(context.new_uuid(), configs, replicas, len(replicas[0]))
+
+
+def _configs(topic: Any) -> dict[str, str]:
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise KafkaError(
+                ErrorCode.invalid_config, f"Config {config.name!r} has no value: one is needed"
+            )
+        if config.name in configs:
+            raise KafkaError(
+                ErrorCode.invalid_config, f"Config {config.name!r} is given more than once"
+            )
+        configs[config.name] = config.value
+    return configs
+
+
+def _placed(context: Context, topic: Any, room: int) -> list[tuple[int, ...]]:
+    factor, count = int(topic.replication_factor), int(topic.num_partitions)
+    if factor == 0 or factor < -1:
+        raise KafkaError(
+            ErrorCode.invalid_replication_factor,
+            f"Replication factor {factor} is invalid: it must be at least 1, or -1 for the "
+            f"default ({context.config.default_replication_factor})",
+        )
+    if count == 0 or count < -1:
+        raise KafkaError(
+            ErrorCode.invalid_partitions,
+            f"Number of partitions {count} is invalid: it must be at least 1, or -1 for the "
+            f"default ({context.config.num_partitions})",
+        )
+    if factor == -1:
+        factor = context.config.default_replication_factor
+    if count == -1:
+        count = context.config.num_partitions
+    if count > room:
+        raise _too_many(context, count)
+    return automatic(context, count, factor)
+
+
+def _too_many(context: Context, count: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.policy_violation,
+        f"Number of partitions {count} is too large for one request: all its topics, configs "
+        f"and partitions together may be at most {context.config.max_records_per_batch}",
+    )
+
+
+def _manual(context: Context, topic: Any) -> list[tuple[int, ...]]:
+    for field in ("replication_factor", "num_partitions"):
+        if getattr(topic, field) != -1:
+            raise KafkaError(
+                ErrorCode.invalid_request,
+                f"A manual assignment is given, so {field} must be -1, "
+                f"it is {getattr(topic, field)}",
+            )
+    by_index: dict[int, tuple[int, ...]] = {}
+    factor: int | None = None
+    for assignment in topic.assignments:
+        index = int(assignment.partition_index)
+        if index in by_index:
+            raise KafkaError(
+                ErrorCode.invalid_replica_assignment, f"Partition {index} is assigned twice"
+            )
+        replicas = replicas_of_manual(context.image, assignment.broker_ids, index, factor)
+        factor = len(replicas)
+        by_index[index] = replicas
+    if sorted(by_index) != list(range(len(by_index))):
+        raise KafkaError(
+            ErrorCode.invalid_replica_assignment,
+            f"Partitions {sorted(by_index)[:20]} are assigned: "
+            f"they must be 0 to {len(by_index) - 1} without a gap",
+        )
+    return [by_index[index] for index in range(len(by_index))]
+
+
+def _records(context: Context, name: str, new: _NewTopic) -> list[Record]:
+    records: list[Record] = [TopicRecord(name=name, topic_id=new.id)]
+    records += [
+        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=key, value=value)
+        for key, value in sorted(new.configs.items())
+    ]
+    records += [
+        new_partition_record(context, new.id, index, replicas)
+        for index, replicas in enumerate(new.replicas)
+    ]
+    return records
+
+
+def _created(context: Context, request: ApiRequest, name: str, new: _NewTopic) -> Any:
+    configs: tuple[Any, ...] = ()
+    if request.api_version >= _CONFIGS_VERSION:
+        configs = tuple(
+            part(
+                request,
+                "CreatableTopicConfigs",
+                name=entry.name,
+                value=None if entry.sensitive else entry.value,
+                read_only=False,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in new_topic_configs(context.image, context.config, name, new.configs)
+        )
+    return part(
+        request,
+        "CreatableTopicResult",
+        name=name,
+        topic_id=new.id,
+        error_code=ErrorCode.none,
+        error_message=None,
+        num_partitions=len(new.replicas),
+        replication_factor=new.replication_factor,
+        configs=configs,
+    )
+
+
+def _failed(request: ApiRequest, name: str, code: ErrorCode, message: str) -> Any:
+    return part(
+        request,
+        "CreatableTopicResult",
+        name=name,
+        topic_id=None,
+        error_code=code,
+        error_message=message,
+        configs=(),
+    )
+
+
+def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
+    names = dict.fromkeys(str(t.name) for t in request.entity.topics)
+    return answer(request, topics=tuple(_failed(request, name, code, message) for name in names))
+
+
+API = ControllerApi(ApiKey.CREATE_TOPICS, 2, 7, _handle, _refuse)

@@ -1,0 +1,144 @@
+"""ElectLeaders 0-2 (KIP-183, KIP-460): preferred leaders back, or any live one where all else
+failed. Version 0 knows preferred elections only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from controller.api import ControllerApi, answer, part
+from controller.cluster import acceptable_leader
+from controller.context import Context, Result
+from controller.elections import Election, Wanted, change_partition, has_preferred_leader
+from controller.events import ApiRequest
+from metadata.records import NO_LEADER, Record
+from wire.apis import ApiKey
+from wire.errors import ErrorCode, KafkaError
+
+_TYPES = {0: Election.PREFERRED, 1: Election.UNCLEAN}
+
+
+def _handle(context: Context, request: ApiRequest) -> Result:
+    entity = request.entity
+    kind = int(getattr(entity, "election_type", 0))
+    election = _TYPES.get(kind)
+    if election is None:
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            f"Election type {kind} is unknown: 0 is preferred, 1 is unclean",
+        )
+    everything = entity.topic_partitions is None
+    records: list[Record] = []
+    results: dict[str, list[Any]] = {}
+    seen: dict[tuple[str, int], None] = {}
+    for topic, index in _asked_for(context, entity):
+        if (topic, index) in seen:
+            continue
+        seen[topic, index] = None
+        code, message = _elect(context, topic, index, election, records)
+        if everything and code is ErrorCode.election_not_needed:
+            continue
+        results.setdefault(topic, []).append(
+            part(
+                request,
+                "PartitionResult",
+                partition_id=index,
+                error_code=code,
+                error_message=message,
+            )
+        )
+    return Result(records, _answer(request, ErrorCode.none, results), atomic=False)
+
+
+def _asked_for(context: Context, entity: Any) -> Iterator[tuple[str, int]]:
+    if entity.topic_partitions is None:
+        for name, topic in sorted(context.image.topics_by_name.items()):
+            for index in sorted(topic.partitions):
+                yield name, index
+        return
+    for topic in entity.topic_partitions:
+        # Version 0's field for the indexes has another name in some schema releases.
+        for index in topic.partitions:
+            yield str(topic.topic), int(index)
+
+
+def _elect(
+    context: Context, name: str, index: int, election: Election, records: list[Record]
+) -> tuple[ErrorCode, str | None]:
+    image = context.image
+    topic = image.topic(name)
+    if topic is None:
+        return ErrorCode.unknown_topic_or_partition, f"No such topic as {name!r}"
+    partition = topic.partitions.get(index)
+    if partition is None:
+        last = len(topic.partitions) - 1
+        message = f"No such partition as {name}-{index}: the topic has partitions 0 to {last}"
+        return ErrorCode.unknown_topic_or_partition, message
+    if election is Election.PREFERRED:
+        done = has_preferred_leader(partition)
+    else:
+        done = partition.leader != NO_LEADER
+    if done:
+        return (
+            ErrorCode.election_not_needed,
+            f"{name}-{index} is led by {partition.leader} already",
+        )
+    record = change_partition(
+        topic.id,
+        index,
+        partition,
+        Wanted(),
+        acceptable_leader(image, partition),
+        election,
+        context.metadata_version,
+    )
+    if record is not None:
+        records.append(record)
+        return ErrorCode.none, None
+    if election is Election.PREFERRED:
+        first = partition.preferred_leader
+        message = f"preferred leader {first} of {name}-{index} is not active or not in the ISR"
+        return ErrorCode.preferred_leader_not_available, message
+    return (
+        ErrorCode.eligible_leaders_not_available,
+        f"no replica of {name}-{index} is active (replicas {list(partition.replicas)})",
+    )
+
+
+def _answer(request: ApiRequest, code: ErrorCode, results: dict[str, list[Any]]) -> Any:
+    return answer(
+        request,
+        error_code=code,
+        replica_election_results=tuple(
+            part(
+                request,
+                "ReplicaElectionResult",
+                topic=topic,
+                partition_result=tuple(partitions),
+            )
+            for topic, partitions in results.items()
+        ),
+    )
+
+
+def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
+    if request.api_version > 0:
+        return _answer(request, code, {})
+    # Version 0 has no field for an error of the whole: each partition gets it.
+    results = {
+        str(topic.topic): [
+            part(
+                request,
+                "PartitionResult",
+                partition_id=index,
+                error_code=code,
+                error_message=message,
+            )
+            for index in topic.partitions
+        ]
+        for topic in request.entity.topic_partitions or ()
+    }
+    return _answer(request, code, results)
+
+
+API = ControllerApi(ApiKey.ELECT_LEADERS, 0, 2, _handle, _refuse)

@@ -1,0 +1,67 @@
+"""The first records of a new active controller (kraft-notes 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metadata.features import TRANSACTIONS
+from metadata.image import METADATA_VERSION, MetadataImage
+from metadata.records import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    FeatureLevelRecord,
+    Record,
+)
+from wire.errors import FatalError
+
+TRANSACTION_NAME = "Bootstrap records"
+EXIT_NO_BOOTSTRAP = 14
+
+
+def is_empty(image: MetadataImage) -> bool:
+    """Whether the log has no record that counts: the bootstrap records are still to be written.
+
+    The first of them finalises a metadata.version, and none can ever be without one after that
+    (the oldest logs, without feature records, hold brokers or topics).
+    """
+    return not (image.features or image.brokers or image.topics_by_id or image.configs)
+
+
+def activation_records(
+    image: MetadataImage, bootstrap: Sequence[Record], *, open_transaction: bool
+) -> list[Record]:
+    """What to append on becoming active; often nothing.
+
+    A 4.x JVM writes the bootstrap records in one metadata transaction, without the ZooKeeper
+    migration state of its 3.x predecessors (seen in logs of 4.0 to 4.2). FatalError if the log
+    is empty and there is nothing to begin with.
+    """
+    records: list[Record] = []
+    empty = is_empty(image)
+    if open_transaction:
+        reason = "the bootstrap transaction was cut short" if empty else "controller failover"
+        records.append(AbortTransactionRecord(reason=reason))
+    if not empty:
+        return records
+    if not bootstrap:
+        raise FatalError(
+            EXIT_NO_BOOTSTRAP,
+            "the metadata log is empty and there are no bootstrap records: "
+            "was this directory formatted?",
+        )
+    level = bootstrap_level(bootstrap)
+    if level >= TRANSACTIONS:
+        records.append(BeginTransactionRecord(name=TRANSACTION_NAME))
+    records += bootstrap
+    if level >= TRANSACTIONS:
+        records.append(EndTransactionRecord())
+    return records
+
+
+def bootstrap_level(bootstrap: Sequence[Record]) -> int:
+    """The metadata.version that the bootstrap records finalise; FatalError without one."""
+    for record in bootstrap:
+        if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
+            return record.feature_level
+    raise FatalError(EXIT_NO_BOOTSTRAP, "the bootstrap records name no metadata.version")

@@ -1,0 +1,161 @@
+"""What the two config APIs share: the resource, its existence, and records from new values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.api import answer, part
+from controller.context import Context, Result
+from controller.events import ApiRequest
+from metadata.configs import validate_dynamic_broker_config, validate_topic_configs
+from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from metadata.records import ConfigRecord, Record
+from wire.errors import ErrorCode, KafkaError
+
+_MAX_VALUE_LENGTH = 32_767  # Kafka's limit for a string in a record
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A thing with configs: type 2 is a topic, 4 a broker ("" for all of them)."""
+
+    type: int
+    name: str
+
+
+def check_resource(context: Context, resource: Resource) -> None:
+    """KafkaError unless it is of a kind that has configs here, and exists."""
+    name = resource.name
+    if resource.type == TOPIC_RESOURCE:
+        if context.image.topic(name) is None:
+            raise KafkaError(
+                ErrorCode.unknown_topic_or_partition, f"There is no topic named {name!r}"
+            )
+    elif resource.type == BROKER_RESOURCE:
+        _check_broker(context, name)
+    else:
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            f"Resource type {resource.type} has no configs here: topics ({TOPIC_RESOURCE}) and "
+            f"brokers ({BROKER_RESOURCE}) have",
+        )
+
+
+def _check_broker(context: Context, name: str) -> None:
+    if not name:
+        return
+    if not name.isascii() or not name.isdigit():
+        raise KafkaError(
+            ErrorCode.invalid_request,
+            f"Broker name {name!r} is not a broker id, nor empty for the default of all",
+        )
+    broker_id = int(name)
+    image = context.image
+    if image.broker(broker_id) is None and broker_id not in image.controllers:
+        raise KafkaError(
+            ErrorCode.broker_id_not_registered, f"Broker ID {broker_id} is not registered"
+        )
+
+
+def change_records(
+    context: Context, resource: Resource, changes: Mapping[str, str | None]
+) -> list[Record]:
+    """Records that set (or with None remove) these keys, after the outcome has been validated.
+
+    A topic's unchanged values need no record. A broker's are written all the same, as Kafka does.
+    """
+    current = context.image.config(resource.type, resource.name)
+    outcome = {k: v for k, v in current.items() if k not in changes}
+    outcome |= {k: v for k, v in changes.items() if v is not None}
+    for key, value in sorted(changes.items()):
+        if value is not None and len(value.encode()) > _MAX_VALUE_LENGTH:
+            raise KafkaError(
+                ErrorCode.invalid_config,
+                f"The value of {key!r} has {len(value.encode())} bytes, at most "
+                f"{_MAX_VALUE_LENGTH} are allowed",
+            )
+    if resource.type == TOPIC_RESOURCE:
+        validate_topic_configs(outcome)
+    else:
+        for key, value in sorted(changes.items()):
+            validate_dynamic_broker_config(key, value)
+    return [
+        ConfigRecord(
+            resource_type=resource.type, resource_name=resource.name, name=key, value=value
+        )
+        for key, value in sorted(changes.items())
+        if _is_change(resource, current.get(key), value)
+    ]
+
+
+def _is_change(resource: Resource, old: str | None, new: str | None) -> bool:
+    if new is None:
+        return old is not None
+    return new != old or resource.type == BROKER_RESOURCE
+
+
+def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
+    """Runs `change(context, resource, asked) -> records` for every resource of the request; each
+    fails or succeeds by itself."""
+    entity = request.entity
+    counts: dict[Resource, int] = {}
+    for asked in entity.resources:
+        resource = resource_of(asked)
+        counts[resource] = counts.get(resource, 0) + 1
+    records: list[Record] = []
+    results: dict[Resource, Any] = {}
+    for asked in entity.resources:
+        resource = resource_of(asked)
+        if resource in results:
+            continue
+        try:
+            if counts[resource] > 1:
+                raise KafkaError(
+                    ErrorCode.invalid_request, f"Resource {resource.name!r} is named more than once"
+                )
+            check_resource(context, resource)
+            found = change(context, resource, asked)
+            _check_room(context, len(records) + len(found))
+            records += found
+        except KafkaError as error:
+            results[resource] = _result(request, resource, error.code, error.message)
+        else:
+            results[resource] = _result(request, resource, ErrorCode.none, None)
+    reply = answer(request, responses=tuple(results.values()))
+    return Result([] if entity.validate_only else records, reply)
+
+
+def _check_room(context: Context, count: int) -> None:
+    limit = context.config.max_records_per_batch
+    if count > limit:
+        raise KafkaError(
+            ErrorCode.policy_violation, f"{count} config changes in a request: at most {limit}"
+        )
+
+
+def resource_of(asked: Any) -> Resource:
+    return Resource(int(asked.resource_type), asked.resource_name)
+
+
+def refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
+    """The answer that gives every resource the same error."""
+    resources: Iterable[Resource] = dict.fromkeys(
+        resource_of(asked) for asked in request.entity.resources
+    )
+    return answer(
+        request,
+        responses=tuple(_result(request, resource, code, message) for resource in resources),
+    )
+
+
+def _result(request: ApiRequest, resource: Resource, code: ErrorCode, message: str | None) -> Any:
+    return part(
+        request,
+        "AlterConfigsResourceResponse",
+        error_code=code,
+        error_message=message,
+        resource_type=resource.type,
+        resource_name=resource.name,
+    )

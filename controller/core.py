@@ -1,0 +1,377 @@
+"""The controller's decisions: one object, one door, no world (design.md, decision 3).
+
+`handle(event, now_ms) -> effects`. While it leads, the core holds one image with every record
+that it asked to append, committed or not; each operation is checked against that image, its
+records are applied to it at once, and its answer waits until they are committed. On losing
+leadership the image is dropped and whoever waits is told NOT_CONTROLLER. Heartbeats are soft
+state; everything else is in the image.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from controller import fencing, invariants
+from controller.apis import APIS, ControllerApi
+from controller.bootstrap import activation_records, bootstrap_level, is_empty
+from controller.config import ControllerConfig
+from controller.context import Context, Result
+from controller.events import (
+    ApiRequest,
+    AppendRecords,
+    BecameLeader,
+    Committed,
+    Effect,
+    Event,
+    Log,
+    LogEndMoved,
+    LostLeadership,
+    Reply,
+    Resign,
+    Tick,
+)
+from controller.heartbeats import Heartbeats
+from metadata.features import NO_OP_RECORDS
+from metadata.image import EMPTY, MetadataImage
+from metadata.records import NoOpRecord, Record, RegisterBrokerRecord, encode_at
+from wire.errors import ErrorCode, KafkaError
+
+# A tick that comes this much later than asked for means that we were held up ourselves, and
+# heartbeats may be waiting unread.
+_LATE_TICK_MS = 250
+# The search for partitions off their preferred leader: so many at a time, then others' turn.
+_REBALANCE_SLICE = 2_000
+_REBALANCE_PAUSE_MS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """An answer that is given once the high watermark is at least `offset`."""
+
+    offset: int
+    request: ApiRequest
+    reply: object
+    deadline_ms: int
+    admin: bool
+
+
+class Controller:
+    """See the module. `chance` and `new_uuid` are the only sources of chance."""
+
+    def __init__(
+        self,
+        config: ControllerConfig,
+        chance: random.Random,
+        new_uuid: Callable[[], UUID],
+        apis: Mapping[int, ControllerApi] | None = None,
+    ) -> None:
+        self._config = config
+        self._apis = APIS if apis is None else apis
+        self._context = Context(
+            config, chance, new_uuid, Heartbeats(config.session_timeout_ms), EMPTY
+        )
+        self._epoch: int | None = None
+        self._high_watermark = 0
+        self._waiting: deque[_Waiting] = deque()
+        self._waiting_admin = 0
+        self._effects: list[Effect] = []
+        self._no_op_at_ms: int | None = None
+        self._rebalance_at_ms: int | None = None
+        self._rebalance_names: list[str] = []
+        self._unclean_at_ms: int | None = None
+        self._no_expiry_before_ms = 0
+        # Not later than the first deadline of those who wait.
+        self._give_up_at_ms: int | None = None
+
+    # What others may look at.
+
+    @property
+    def active(self) -> bool:
+        return self._epoch is not None
+
+    @property
+    def epoch(self) -> int | None:
+        """The leader epoch in which this controller is active."""
+        return self._epoch
+
+    @property
+    def image(self) -> MetadataImage:
+        """With uncommitted records while active, EMPTY otherwise."""
+        return self._context.image
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next record goes, while active."""
+        return self._context.next_offset
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for their records to be committed."""
+        return len(self._waiting)
+
+    def next_deadline_ms(self) -> int | None:
+        """When the next Tick is due, in `now_ms` terms; None while there is nothing to wait for."""
+        if self._epoch is None:
+            return None
+        times = [self._no_op_at_ms, self._rebalance_at_ms, self._unclean_at_ms]
+        expiry = self._context.heartbeats.next_expiry_ms()
+        if expiry is not None:
+            times.append(max(expiry, self._no_expiry_before_ms))
+        if self._waiting:
+            times.append(self._give_up_at_ms)
+        return min((t for t in times if t is not None), default=None)
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError on a state that must not be; for tests and simulation."""
+        assert self.active or not self._waiting, "a standby has no one waiting"
+        offsets = [w.offset for w in self._waiting]
+        assert offsets == sorted(offsets), "answers wait in the order of their offsets"
+        assert all(o > self._high_watermark for o in offsets), "a committed answer is held back"
+        assert self._waiting_admin == sum(w.admin for w in self._waiting)
+        if self.active:
+            invariants.check_image(self._context.image)
+
+    # The door.
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """Takes one event at a monotonic time and answers with what is to be done, in order."""
+        context = self._context
+        late_ms = 0
+        if isinstance(event, Tick):
+            due = self.next_deadline_ms()
+            late_ms = 0 if due is None else now_ms - due
+        context.now_ms = now_ms
+        # Empty unless an earlier call failed, whose effects are not to be had any more.
+        self._effects = []
+        match event:
+            case ApiRequest():
+                self._request(event)
+            case Committed():
+                self._committed(event.high_watermark)
+            case Tick():
+                self._tick(late_ms)
+            case BecameLeader():
+                self._became_leader(event)
+            case LostLeadership():
+                self._lost_leadership()
+            case LogEndMoved():
+                self._log_end_moved(event.next_offset)
+        effects, self._effects = self._effects, []
+        return effects
+
+    # Leadership.
+
+    def _became_leader(self, event: BecameLeader) -> None:
+        if self.active:
+            self._lost_leadership()
+        context = self._context
+        now_ms = context.now_ms
+        self._epoch = event.epoch
+        self._high_watermark = event.next_offset
+        context.image = event.image
+        context.next_offset = event.next_offset
+        context.registration_offsets.clear()
+        self._no_expiry_before_ms = 0
+        self._rebalance_names = []
+        heartbeats = context.heartbeats = Heartbeats(self._config.session_timeout_ms)
+        for broker_id, broker in sorted(event.image.brokers.items()):
+            heartbeats.register(broker_id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
+            if broker.fenced:
+                heartbeats.end_session(broker_id)
+        first = activation_records(
+            event.image, event.bootstrap, open_transaction=event.open_transaction
+        )
+        if first:
+            level = bootstrap_level(event.bootstrap) if is_empty(event.image) else None
+            self._append(first, metadata_version=level)
+        self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
+        self._rebalance_at_ms = (
+            self._after(self._config.leader_imbalance_check_interval_ms)
+            if self._config.auto_leader_rebalance
+            else None
+        )
+        self._unclean_at_ms = self._after(self._config.unclean_election_check_interval_ms)
+
+    def _lost_leadership(self) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        self._waiting_admin = 0
+        self._epoch = None
+        self._no_op_at_ms = self._rebalance_at_ms = self._unclean_at_ms = None
+        context = self._context
+        context.image = EMPTY
+        context.heartbeats = Heartbeats(self._config.session_timeout_ms)
+        context.registration_offsets.clear()
+        for entry in waiting:
+            self._refuse(entry.request, ErrorCode.not_controller, "this controller lost its office")
+
+    def _log_end_moved(self, next_offset: int) -> None:
+        assert next_offset >= self._context.next_offset, "the log of a leader never shrinks"
+        self._context.next_offset = next_offset
+
+    def _after(self, interval_ms: int) -> int | None:
+        return self._context.now_ms + interval_ms if interval_ms > 0 else None
+
+    # Requests.
+
+    def _request(self, request: ApiRequest) -> None:
+        api = self._apis[request.api_key]
+        if not self.active:
+            self._refuse(request, ErrorCode.not_controller, "this controller is not the active one")
+            return
+        if api.admin and self._waiting_admin >= self._config.max_pending_admin:
+            self._refuse(
+                request,
+                ErrorCode.request_timed_out,
+                f"{self._waiting_admin} admin requests wait for their commit already, "
+                f"at most {self._config.max_pending_admin} may: try again later",
+            )
+            return
+        try:
+            result = api.handle(self._context, request)
+            self._check_size(result)
+        except KafkaError as error:
+            self._refuse(request, error.code, error.message)
+            return
+        if result.records:
+            self._append(result.records)
+        if result.appended is not None:
+            result.appended(self._context.next_offset)
+        self._answer_when_committed(request, result.reply, api.admin)
+
+    def _check_size(self, result: Result) -> None:
+        limit = self._config.max_records_per_batch
+        if result.atomic and len(result.records) > limit:
+            raise KafkaError(
+                ErrorCode.policy_violation,
+                f"the request needs {len(result.records)} metadata records at once, at most "
+                f"{limit} are possible: split it",
+            )
+
+    def _answer_when_committed(self, request: ApiRequest, reply: object, admin: bool) -> None:
+        # An answer without records of its own may still tell of records not yet committed.
+        offset = self._context.next_offset
+        if offset <= self._high_watermark:
+            self._effects.append(Reply(request.token, reply))
+            return
+        timeout_ms = self._config.request_timeout_ms
+        if request.timeout_ms is not None:
+            timeout_ms = max(0, min(timeout_ms, request.timeout_ms))
+        deadline_ms = self._context.now_ms + timeout_ms
+        if not self._waiting or self._give_up_at_ms is None or deadline_ms < self._give_up_at_ms:
+            self._give_up_at_ms = deadline_ms
+        self._waiting.append(_Waiting(offset, request, reply, deadline_ms, admin))
+        self._waiting_admin += admin
+
+    def _refuse(self, request: ApiRequest, code: ErrorCode, message: str) -> None:
+        entity = self._apis[request.api_key].refuse(request, code, message)
+        self._effects.append(Reply(request.token, entity, code))
+
+    # The log.
+
+    def _append(self, records: Sequence[Record], metadata_version: int | None = None) -> None:
+        """Applies the records and asks for their append, in batches of the largest size.
+
+        Callers with atomic records have checked that one batch takes them.
+        """
+        context = self._context
+        assert self._epoch is not None
+        level = context.metadata_version if metadata_version is None else metadata_version
+        size = self._config.max_records_per_batch
+        for start in range(0, len(records), size):
+            batch = records[start : start + size]
+            base = context.next_offset
+            values = tuple(encode_at(record, level) for record in batch)
+            image = context.image
+            for offset, record in enumerate(batch, base):
+                image = image.apply(record)
+                if isinstance(record, RegisterBrokerRecord):
+                    context.registration_offsets[record.broker_id] = offset
+            context.next_offset = base + len(batch)
+            context.image = image.at(context.next_offset - 1, self._epoch, -1)
+            self._effects.append(AppendRecords(values, self._epoch, base))
+        self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
+
+    def _committed(self, high_watermark: int) -> None:
+        if not self.active or high_watermark <= self._high_watermark:
+            return
+        self._high_watermark = high_watermark
+        while self._waiting and self._waiting[0].offset <= high_watermark:
+            entry = self._waiting.popleft()
+            self._waiting_admin -= entry.admin
+            self._effects.append(Reply(entry.request.token, entry.reply))
+
+    # Time.
+
+    def _tick(self, late_ms: int) -> None:
+        if not self.active:
+            return
+        now_ms = self._context.now_ms
+        if late_ms > _LATE_TICK_MS:
+            grace_ms = min(late_ms, self._config.session_timeout_ms)
+            self._no_expiry_before_ms = now_ms + grace_ms
+            self._effects.append(Log("controller held up", (("late_ms", late_ms),)))
+        if now_ms >= self._no_expiry_before_ms:
+            self._expire_sessions()
+        self._give_up_waiting()
+        if self._rebalance_at_ms is not None and now_ms >= self._rebalance_at_ms:
+            self._rebalance()
+        if self._unclean_at_ms is not None and now_ms >= self._unclean_at_ms:
+            self._unclean_at_ms = self._after(self._config.unclean_election_check_interval_ms)
+            records = fencing.elect_leaderless(self._context, self._config.max_elections_per_round)
+            if records:
+                self._append(records)
+        if self._no_op_at_ms is not None and now_ms >= self._no_op_at_ms:
+            if self._context.metadata_version >= NO_OP_RECORDS:
+                self._append([NoOpRecord()])
+            self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
+
+    def _expire_sessions(self) -> None:
+        context = self._context
+        for broker_id in context.heartbeats.expired(context.now_ms):
+            broker = context.image.broker(broker_id)
+            context.heartbeats.fence(broker_id)
+            if broker is None or broker.fenced:
+                continue
+            fields = (("broker_id", broker_id), ("session_ms", self._config.session_timeout_ms))
+            self._effects.append(Log("broker session expired", fields))
+            self._append(fencing.fence(context, broker))
+
+    def _give_up_waiting(self) -> None:
+        now_ms = self._context.now_ms
+        if not self._waiting or (self._give_up_at_ms is not None and now_ms < self._give_up_at_ms):
+            return
+        late = [w for w in self._waiting if w.deadline_ms <= now_ms]
+        self._waiting = deque(w for w in self._waiting if w.deadline_ms > now_ms)
+        for entry in late:
+            self._waiting_admin -= entry.admin
+            self._refuse(
+                entry.request,
+                ErrorCode.request_timed_out,
+                "the change was not committed within the request's timeout; it may still be",
+            )
+        self._give_up_at_ms = min((w.deadline_ms for w in self._waiting), default=None)
+
+    def _rebalance(self) -> None:
+        """One slice of the search for partitions off their preferred leader."""
+        config = self._config
+        if not self._rebalance_names:
+            self._rebalance_names = sorted(self._context.image.topics_by_name)
+        records, done = fencing.elect_preferred(
+            self._context, self._rebalance_names, config.max_elections_per_round, _REBALANCE_SLICE
+        )
+        if records:
+            self._append(records)
+        self._rebalance_names = self._rebalance_names[done:]
+        self._rebalance_at_ms = (
+            self._context.now_ms + _REBALANCE_PAUSE_MS
+            if self._rebalance_names
+            else self._after(config.leader_imbalance_check_interval_ms)
+        )
+
+    def resign(self, reason: str) -> list[Effect]:
+        """What to do when the outside can't follow this core any more, e.g. a failed append."""
+        return [Resign(reason)] if self.active else []

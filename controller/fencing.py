@@ -1,0 +1,203 @@
+"""Records for a broker that goes, comes or leaves in order (kraft-notes 4.5, 4.10).
+
+Each function takes an image and answers with records; every affected partition is found by the
+image's index of replicas by broker.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from uuid import UUID
+
+from controller.cluster import Entry, acceptable_leader, leaderless, partitions_of
+from controller.configs import unclean_election_enabled
+from controller.context import Context
+from controller.elections import Election, Wanted, change_partition
+from metadata.features import BROKER_REGISTRATION_CHANGES, CONTROLLED_SHUTDOWN_STATE
+from metadata.image import BrokerRegistration, MetadataImage
+from metadata.records import (
+    BrokerRegistrationChangeRecord,
+    FenceBrokerRecord,
+    Record,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+)
+
+# Values of BrokerRegistrationChangeRecord.fenced.
+_FENCE = 1
+_UNFENCE = -1
+
+
+def fence(context: Context, broker: BrokerRegistration) -> list[Record]:
+    """Its leaderships and ISR places go to others, then it is fenced."""
+    records = leave_partitions(context, broker.id)
+    if context.metadata_version >= BROKER_REGISTRATION_CHANGES:
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE
+            )
+        )
+    else:
+        records.append(FenceBrokerRecord(id=broker.id, epoch=broker.epoch))
+    return records
+
+
+def unfence(context: Context, broker: BrokerRegistration) -> list[Record]:
+    """It is active again, and leads what nobody leads and it may lead."""
+    records: list[Record] = []
+    if context.metadata_version >= BROKER_REGISTRATION_CHANGES:
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE
+            )
+        )
+    else:
+        records.append(UnfenceBrokerRecord(id=broker.id, epoch=broker.epoch))
+    waiting = (entry for entry in leaderless(context.image) if broker.id in entry[2].replicas)
+    records += _updates(context, waiting, plus=broker.id)
+    return records
+
+
+def begin_controlled_shutdown(context: Context, broker: BrokerRegistration) -> list[Record]:
+    """Leaders move away before the broker stops."""
+    records: list[Record] = []
+    if not broker.in_controlled_shutdown and context.metadata_version >= CONTROLLED_SHUTDOWN_STATE:
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
+            )
+        )
+    return records + leave_partitions(context, broker.id)
+
+
+def unregister(context: Context, broker: BrokerRegistration) -> list[Record]:
+    """The broker is forgotten; its replicas stay named in the partitions."""
+    records = leave_partitions(context, broker.id)
+    records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
+    return records
+
+
+def leave_partitions(context: Context, broker_id: int) -> list[Record]:
+    """Takes a broker out of every ISR that has another member, and out of every leadership."""
+    concerned = (
+        entry
+        for entry in partitions_of(context.image, broker_id)
+        if broker_id in entry[2].isr or entry[2].leader == broker_id
+    )
+    return _updates(context, concerned, without=broker_id)
+
+
+def lose_directories(
+    context: Context, broker: BrokerRegistration, offline: Iterable[UUID]
+) -> list[Record]:
+    """The broker says that these log directories failed: its copies there are gone for now."""
+    lost = [d for d in offline if d in broker.log_dirs]
+    if not lost:
+        return []
+    remaining = tuple(d for d in broker.log_dirs if d not in lost)
+    records: list[Record] = [
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining
+        )
+    ]
+    concerned = [
+        entry
+        for entry in partitions_of(context.image, broker.id)
+        if entry[2].directory_of(broker.id) in lost
+        and (broker.id in entry[2].isr or entry[2].leader == broker.id)
+    ]
+    return records + _updates(context, concerned, without=broker.id)
+
+
+def elect_leaderless(context: Context, limit: int) -> list[Record]:
+    """Tries an unclean election where there is no leader and the topic allows one."""
+    allowed: dict[UUID, bool] = {}
+
+    def concerned() -> Iterator[Entry]:
+        for entry in leaderless(context.image):
+            topic_id = entry[0]
+            if topic_id not in allowed:
+                allowed[topic_id] = election_for(context, topic_id) is Election.UNCLEAN
+            if allowed[topic_id]:
+                yield entry
+
+    return list(itertools.islice(_changes(context, concerned()), limit))
+
+
+def elect_preferred(
+    context: Context, names: Sequence[str], max_records: int, max_partitions: int
+) -> tuple[list[Record], int]:
+    """Gives leadership back to preferred leaders that may have it, topic by topic.
+
+    Answers with the records and how many of `names` it dealt with: it stops behind the topic
+    that reaches a limit, so that a large cluster is gone through in slices of milliseconds.
+    """
+    image = context.image
+    found: list[Record] = []
+    seen = 0
+    for done, name in enumerate(names, 1):
+        topic = image.topic(name)
+        if topic is None:
+            continue
+        for index, partition in sorted(topic.partitions.items()):
+            seen += 1
+            if partition.leader == partition.preferred_leader:
+                continue
+            record = change_partition(
+                topic.id,
+                index,
+                partition,
+                Wanted(),
+                acceptable_leader(image, partition),
+                Election.PREFERRED,
+                context.metadata_version,
+            )
+            if record is not None:
+                found.append(record)
+        if len(found) >= max_records or seen >= max_partitions:
+            return found, done
+    return found, len(names)
+
+
+def _updates(
+    context: Context,
+    entries: Iterable[Entry],
+    *,
+    without: int | None = None,
+    plus: int | None = None,
+) -> list[Record]:
+    return list(_changes(context, entries, without=without, plus=plus))
+
+
+def _changes(
+    context: Context,
+    entries: Iterable[Entry],
+    *,
+    without: int | None = None,
+    plus: int | None = None,
+) -> Iterator[Record]:
+    # A broker's partitions come topic by topic: the config is looked up once for each.
+    elections: dict[UUID, Election] = {}
+    for topic_id, index, partition in entries:
+        if topic_id not in elections:
+            elections[topic_id] = election_for(context, topic_id)
+        record = change_partition(
+            topic_id,
+            index,
+            partition,
+            Wanted(isr=tuple(b for b in partition.isr if b != without)),
+            acceptable_leader(context.image, partition, without=without, plus=plus),
+            elections[topic_id],
+            context.metadata_version,
+        )
+        if record is not None:
+            yield record
+
+
+def election_for(context: Context, topic_id: UUID) -> Election:
+    """The election a topic's config allows when nobody asked for a particular one."""
+    image: MetadataImage = context.image
+    name = image.topics_by_id[topic_id].name
+    allowed = unclean_election_enabled(image, context.config, name)
+    return Election.UNCLEAN if allowed else Election.ONLINE

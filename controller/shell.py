@@ -1,0 +1,335 @@
+"""The asyncio side of the controller: requests in, records to the quorum, answers out.
+
+Everything runs on the one loop and nothing here decides. The shell keeps the committed image
+(handed in by whoever loads the metadata log) for the moment this node becomes the leader, turns
+Kafka requests into events, performs effects in their order, and keeps one timer, for the core's
+next deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import structlog
+
+from controller import envelope
+from controller.apis import APIS
+from controller.config import ControllerConfig
+from controller.core import Controller
+from controller.describe_cluster import MAX_VERSION, MIN_VERSION, describe_cluster
+from controller.events import (
+    ApiRequest,
+    AppendRecords,
+    BecameLeader,
+    Committed,
+    Effect,
+    Event,
+    Log,
+    LogEndMoved,
+    LostLeadership,
+    Principal,
+    Reply,
+    Resign,
+    Tick,
+)
+from controller.metrics import ControllerMetrics, measure
+from metadata.image import EMPTY, MetadataImage
+from metadata.records import Record
+from net.handlers import Api, CloseConnection, Later, Request
+from wire.apis import ApiKey
+from wire.errors import ErrorCode, FatalError, KafkaError
+from wire.messages import RequestHeader
+from world.env import Env
+
+
+class Quorum(Protocol):
+    """What the controller needs of the Raft node."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def append(self, values: Sequence[bytes], epoch: int) -> tuple[int, int]:
+        """(first, last) offset of one atomic batch; raises if not leader of `epoch`."""
+        ...
+
+    def resign(self) -> None: ...
+
+
+@dataclass(slots=True)
+class _Asked:
+    """Where an answer goes; `wrapped` is the client's header if the request was forwarded."""
+
+    later: Later
+    wrapped: RequestHeader | None = None
+
+
+class ControllerShell:
+    """One controller of the quorum, active or standby. See the module.
+
+    `listener` is the name of the controller listener, for DescribeCluster; `on_fatal` is told of
+    what only a stop can answer.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        quorum: Quorum,
+        config: ControllerConfig,
+        *,
+        bootstrap: Sequence[Record] = (),
+        listener: str = "CONTROLLER",
+        on_fatal: Callable[[FatalError], None] | None = None,
+    ) -> None:
+        self._env = env
+        self._quorum = quorum
+        self._config = config
+        self._bootstrap = tuple(bootstrap)
+        self._listener = listener
+        self._on_fatal = on_fatal
+        self._core = Controller(config, env.chance, env.ids.uuid)
+        self._committed = EMPTY
+        self._in_transaction = False
+        self._leader_id: int | None = None
+        self._asked: dict[int, _Asked] = {}
+        self._next_token = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._log = structlog.get_logger().bind(node_id=config.node_id)
+        self.metrics = ControllerMetrics()
+
+    # What others may look at.
+
+    @property
+    def active(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._core.active
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed image."""
+        return self._committed
+
+    @property
+    def core(self) -> Controller:
+        """The core, for tests and simulation."""
+        return self._core
+
+    def apis(self) -> list[Api]:
+        """The handlers of the controller listener."""
+        table = [
+            Api(api.key, api.min_version, api.max_version, self._handle)
+            for _, api in sorted(APIS.items())
+        ]
+        table.append(Api(ApiKey.ENVELOPE, 0, 0, self._handle_envelope))
+        table.append(
+            Api(ApiKey.DESCRIBE_CLUSTER, MIN_VERSION, MAX_VERSION, self._handle_describe_cluster)
+        )
+        return table
+
+    # What the log tells.
+
+    def on_image(self, image: MetadataImage, *, in_transaction: bool = False) -> None:
+        """The committed image moved on; `in_transaction` if a metadata transaction is open."""
+        self._committed = image
+        self._in_transaction = in_transaction
+
+    def on_committed(self, high_watermark: int) -> None:
+        """All offsets below are committed: waiting answers leave."""
+        if self._core.active:
+            self._feed(Committed(high_watermark))
+        measure(self.metrics, self._core, self._committed)
+
+    def on_leader_change(self, leader_id: int | None, epoch: int) -> None:
+        """The quorum has another leader. If it is this node, the image handed in last holds
+        everything before the epoch's own records."""
+        self._leader_id = leader_id
+        if leader_id == self._config.node_id and not self._stopped:
+            self.metrics.activations += 1
+            self._log.info("became the active controller", epoch=epoch)
+            self._feed(
+                BecameLeader(
+                    epoch,
+                    self._committed,
+                    self._quorum.end_offset,
+                    self._bootstrap,
+                    self._in_transaction,
+                )
+            )
+        elif self._core.active:
+            self._log.info("no longer the active controller", epoch=epoch, leader_id=leader_id)
+            self._feed(LostLeadership())
+        measure(self.metrics, self._core, self._committed)
+
+    def stop(self) -> None:
+        """Answers everyone who waits with NOT_CONTROLLER and decides nothing any more."""
+        self._stopped = True
+        if self._core.active:
+            self._feed(LostLeadership())
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Requests.
+
+    def _handle(self, request: Request) -> Later:
+        principal = Principal(host=_peer_host(request))
+        later = Later()
+        self._ask(request.api_key, request.api_version, request.entity(), principal, _Asked(later))
+        return later
+
+    def _handle_envelope(self, request: Request) -> Any:
+        self.metrics.forwarded_requests += 1
+        if not self._core.active:
+            return envelope.failed(ErrorCode.not_controller)
+        try:
+            inner = envelope.unwrap(request.entity())
+        except KafkaError as error:
+            self._log.warning("forwarded request refused", error=str(error))
+            return envelope.failed(error.code)
+        later = Later()
+        header = inner.header
+        asked = _Asked(later, header)
+        self._ask(header.api_key, header.api_version, inner.entity, inner.principal, asked)
+        return later
+
+    def _handle_describe_cluster(self, request: Request) -> Any:
+        return describe_cluster(
+            request.api_version,
+            request.entity(),
+            self._committed,
+            cluster_id=self._config.cluster_id,
+            leader_id=self._leader_id,
+            listener=self._listener,
+        )
+
+    def _ask(
+        self, api_key: int, version: int, entity: Any, principal: Principal, asked: _Asked
+    ) -> None:
+        self.metrics.requests += 1
+        token = self._next_token
+        self._next_token += 1
+        self._asked[token] = asked
+        timeout = getattr(entity, "timeout", None)
+        timeout_ms = None if timeout is None else int(timeout.total_seconds() * 1000)
+        try:
+            self._feed(ApiRequest(token, api_key, version, entity, principal, timeout_ms))
+        except Exception:
+            # Our bug. The core is as it was before; the connection that brought it is closed.
+            self._asked.pop(token, None)
+            raise
+
+    def _reply(self, reply: Reply) -> None:
+        asked = self._asked.pop(reply.token)
+        if reply.refused is not None:
+            self.metrics.refused_requests += 1
+        if asked.wrapped is None:
+            asked.later.set(reply.entity)
+        elif reply.refused is ErrorCode.not_controller:
+            asked.later.set(envelope.failed(ErrorCode.not_controller))
+        else:
+            asked.later.set(envelope.wrap(asked.wrapped, reply.entity))
+
+    # Events in, effects out.
+
+    def _feed(self, event: Event) -> None:
+        """One event through the core, and its effects.
+
+        An exception of the core that left it behind or before the log costs the leadership, so
+        that a controller with a sound image takes over; one that changed nothing is passed on.
+        """
+        core = self._core
+        now_ms = self._env.clock.now_ms()
+        if core.active and not isinstance(event, BecameLeader | LostLeadership | LogEndMoved):
+            end_offset = self._quorum.end_offset
+            if end_offset != core.next_offset:
+                core.handle(LogEndMoved(end_offset), now_ms)
+        before = core.next_offset
+        try:
+            effects = core.handle(event, now_ms)
+        except FatalError as error:
+            self._fatal(error)
+            return
+        except Exception as error:
+            self.metrics.core_failures += 1
+            if isinstance(event, ApiRequest) and core.next_offset == before:
+                raise
+            self._log.exception("controller failed", event_type=type(event).__name__)
+            self._abdicate(f"the controller failed: {error!r}")
+            return
+        self._perform(effects)
+        self._schedule()
+
+    def _perform(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Reply():
+                    self._reply(effect)
+                case AppendRecords():
+                    if not self._append(effect):
+                        return
+                case Log():
+                    self._log.info(effect.event, **dict(effect.fields))
+                case Resign():
+                    self._abdicate(effect.reason)
+                    return
+
+    def _append(self, effect: AppendRecords) -> bool:
+        """Whether the quorum took the records at the offset that the core gave them."""
+        try:
+            base_offset, _ = self._quorum.append(effect.values, effect.epoch)
+        except FatalError as error:
+            self._fatal(error)
+            return False
+        except Exception as error:
+            self._abdicate(f"records could not be appended: {error}")
+            return False
+        self.metrics.records_appended += len(effect.values)
+        if base_offset != effect.base_offset:
+            self._abdicate(
+                f"records meant for offset {effect.base_offset} went to offset {base_offset}"
+            )
+            return False
+        return True
+
+    def _abdicate(self, reason: str) -> None:
+        self.metrics.resignations += 1
+        self._log.warning("gives up being the active controller", reason=reason)
+        effects = self._core.handle(LostLeadership(), self._env.clock.now_ms())
+        # Everyone whose answer has not left hears NOT_CONTROLLER, also those of this very event.
+        self._perform(effects)
+        for token in sorted(self._asked):
+            asked = self._asked.pop(token)
+            asked.later.fail(CloseConnection(reason))
+        self._schedule()
+        self._quorum.resign()
+
+    def _fatal(self, error: FatalError) -> None:
+        self._log.critical("controller can't go on", reason=error.reason)
+        if self._on_fatal is None:
+            raise error
+        self._on_fatal(error)
+
+    # Time.
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self._core.next_deadline_ms()
+        if deadline_ms is None or self._stopped:
+            return
+        delay_ms = max(0, deadline_ms - self._env.clock.now_ms())
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._feed(Tick())
+        measure(self.metrics, self._core, self._committed)
+
+
+def _peer_host(request: Request) -> str:
+    peer = request.connection.peer
+    return str(peer[0]) if isinstance(peer, tuple) and peer else ""

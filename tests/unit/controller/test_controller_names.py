@@ -1,0 +1,27 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.topic_names import check_topic_name, collision_key
+from wire.errors import ErrorCode, KafkaError
+
+LEGAL = "abcXYZ019._-"
+
+
+@given(st.text(LEGAL, min_size=1, max_size=249).filter(lambda n: n not in (".", "..")))
+def test_legal_names_pass(name):
+    check_topic_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a" * 250, "a b", "ä", "a/b", "a\n", "\0", "a" * 9999]
+)
+def test_bad_names_are_refused_with_the_rule(name):
+    with pytest.raises(KafkaError) as refused:
+        check_topic_name(name)
+    assert refused.value.code is ErrorCode.invalid_topic_exception
+    assert len(refused.value.message) < 600
+
+
+def test_dots_and_underscores_collide():
+    assert collision_key("a.b_c") == collision_key("a_b.c")
