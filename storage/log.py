@@ -7,7 +7,7 @@ page cache at most. Offsets are exclusive ends unless said otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
 from sortedcontainers import SortedDict
@@ -67,6 +67,9 @@ class Log:
         self._directory_changed = False
         self._flushes: list[_Flush] = []
         self._side_files_done: asyncio.Event | None = None
+        self._recovery_point_fell = False
+        # Awaited by `settle` if truncation lowered the recovery point, to write it down.
+        self.on_lowered_recovery_point: Callable[[], Awaitable[None]] | None = None
         self.closed = False
 
     @classmethod
@@ -335,7 +338,9 @@ class Log:
     def _cut_state(self, end: int) -> None:
         self.end_offset = end
         self.recovery.undecided = False
-        self.recovery_point = min(self.recovery_point, end)
+        if end < self.recovery_point:
+            self.recovery_point = end
+            self._recovery_point_fell = True
         for flush in self._flushes:
             flush.target = min(flush.target, end)
         self.epochs.truncate_from_end(end)
@@ -428,7 +433,14 @@ class Log:
         return self.recovery_point
 
     async def settle(self) -> None:
-        """Make what truncation did durable. To be awaited before the next append."""
+        """Make what truncation did durable. To be awaited before the next append.
+
+        The lower recovery point is written first: what is appended from here on must not be
+        taken for synced after a power loss.
+        """
+        if self._recovery_point_fell and self.on_lowered_recovery_point is not None:
+            await self.on_lowered_recovery_point()
+        self._recovery_point_fell = False
         await self.flush()
 
     async def _sync_files(self) -> None:

@@ -1,0 +1,254 @@
+"""A node's log directory: its identity, its lock, its checkpoints, and the partitions in it.
+
+Laid out as Kafka's (kraft-notes 1.1, 1.2, 1.8). Runs nothing by itself: the owner calls the
+coroutines when they are due (Kafka's periods: high watermarks 5 s, recovery points and log
+starts 60 s, deletes when file.delete.delay.ms is over).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from uuid import UUID
+
+from storage import names
+from storage.config import LogConfig
+from storage.log import Log
+from wire import checkpoints, clean_shutdown, meta_properties
+from wire.errors import DamagedFile
+from wire.meta_properties import MetaProperties
+from world.env import Env, Lock
+
+TopicPartition = tuple[str, int]
+
+META_PROPERTIES = "meta.properties"
+LOCK = ".lock"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+METADATA_PARTITION = ("__cluster_metadata", 0)
+
+
+class LogDirectory:
+    """One of a node's `log.dirs`. Made by `LogDirectory.open`.
+
+    `meta`: the content of meta.properties, None if there is none yet. `was_clean`: the last
+    stop left the clean shutdown marker; `previous_broker_epoch` is the epoch in it.
+    `high_watermarks`: as of the last stop. `damaged`: side files that could not be read; they
+    count as absent, and what they held is derived again.
+    """
+
+    def __init__(self, env: Env, path: str, lock: Lock) -> None:
+        self.env = env
+        self.path = path
+        self.meta: MetaProperties | None = None
+        self.was_clean = False
+        self.previous_broker_epoch: int | None = None
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self.logs: dict[TopicPartition, Log] = {}
+        self.damaged: list[DamagedFile] = []
+        self._lock = lock
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._written_points: dict[TopicPartition, int] = {}
+        self._doomed: list[tuple[int, str]] = []
+        self._opened: dict[TopicPartition, None] = {}
+
+    @classmethod
+    async def open(cls, env: Env, path: str) -> LogDirectory:
+        """Lock the directory (made if absent), read its side files, take the clean marker off.
+
+        Raises AlreadyLocked, DiskError, or DamagedFile if meta.properties makes no sense.
+        """
+        env.disk.make_dirs(path)
+        directory = cls(env, path, env.disk.lock(f"{path}/{LOCK}"))
+        try:
+            await directory._load()
+        except BaseException:
+            directory._lock.release()
+            raise
+        return directory
+
+    async def _load(self) -> None:
+        disk = self.env.disk
+        try:
+            data = disk.read_bytes(self._file(META_PROPERTIES))
+            self.meta = meta_properties.decode(data, self._file(META_PROPERTIES))
+        except FileNotFoundError:
+            self.meta = None
+        self._recovery_points = self._read_offsets(RECOVERY_POINTS)
+        self._written_points = dict(self._recovery_points)
+        self._log_starts = self._read_offsets(LOG_STARTS)
+        self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
+        try:
+            marker = disk.read_bytes(self._file(CLEAN_SHUTDOWN))
+        except FileNotFoundError:
+            pass
+        else:
+            self.was_clean = True
+            self.previous_broker_epoch = clean_shutdown.decode(marker)
+            # From the first write on, a stop without a word is not a clean one.
+            disk.remove(self._file(CLEAN_SHUTDOWN))
+            await disk.sync_dir(self.path)
+        now_ms = self.env.clock.now_ms()
+        for name in disk.list_dir(self.path):
+            if names.is_marked_dir(name, "delete"):
+                self._doomed.append((now_ms, self._file(name)))
+
+    def _file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def _read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        path = self._file(name)
+        try:
+            return checkpoints.decode_offsets(self.env.disk.read_bytes(path), path)
+        except FileNotFoundError:
+            return {}
+        except DamagedFile as damage:
+            self.damaged.append(damage)
+            return {}
+
+    async def write_meta(self, meta: MetaProperties) -> None:
+        """Write meta.properties, durably."""
+        data = meta_properties.encode(meta)
+        await self.env.disk.replace(self._file(META_PROPERTIES), data)
+        self.meta = meta
+
+    def partitions(self) -> list[TopicPartition]:
+        """Partitions that have a directory here, sorted; the metadata log is not one."""
+        disk = self.env.disk
+        found = [
+            parsed
+            for name in disk.list_dir(self.path)
+            if (parsed := names.parse_partition_dir(name)) is not None
+            and parsed != METADATA_PARTITION
+            and disk.is_dir(self._file(name))
+        ]
+        return sorted(found)
+
+    def partition_path(self, topic: str, partition: int) -> str:
+        return self._file(names.partition_dir(topic, partition))
+
+    async def open_log(
+        self, topic: str, partition: int, config: LogConfig, topic_id: UUID | None = None
+    ) -> Log:
+        """Open a partition's log, made if absent (then with `topic_id` in its metadata).
+
+        What stray directories or ids mean is for the caller: `log.topic_id` is what the
+        directory says, None if it says nothing. Raises DiskError.
+        """
+        key = (topic, partition)
+        assert key not in self.logs, f"{topic}-{partition} is open"
+        path = self.partition_path(topic, partition)
+        is_new = not self.env.disk.is_dir(path)
+        log = await Log.open(
+            self.env,
+            path,
+            config,
+            recovery_point=self._recovery_points.get(key, 0),
+            clean=self.was_clean and not is_new and key not in self._opened,
+            log_start_offset=None if is_new else self._log_starts.get(key),
+        )
+        if log.topic_id is None and topic_id is not None:
+            await log.set_topic_id(topic_id)
+        log.on_lowered_recovery_point = partial(self._recovery_point_fell, key)
+        self._opened[key] = None
+        self.logs[key] = log
+        return log
+
+    async def delete_log(self, topic: str, partition: int, delay_ms: int) -> None:
+        """Take a partition out, durably; its files go with `delete_due` after `delay_ms`."""
+        target = await self._mark(topic, partition, "delete")
+        self._doomed.append((self.env.clock.now_ms() + delay_ms, target))
+
+    async def set_stray(self, topic: str, partition: int) -> str:
+        """Set a partition's directory aside as stray, durably; its new path."""
+        return await self._mark(topic, partition, "stray")
+
+    async def _mark(self, topic: str, partition: int, mark: str) -> str:
+        log = self.logs.pop((topic, partition), None)
+        if log is not None:
+            await log.close(clean=False)
+        token = self.env.ids.uuid().hex
+        target = self._file(names.marked_dir(topic, partition, token, mark))
+        self.env.disk.rename(self.partition_path(topic, partition), target)
+        await self.env.disk.sync_dir(self.path)
+        key = (topic, partition)
+        for offsets in (self._recovery_points, self._log_starts, self.high_watermarks):
+            offsets.pop(key, None)
+        return target
+
+    async def delete_due(self, now_ms: int) -> int:
+        """Remove segments and partition directories whose delay is over; how many."""
+        count = 0
+        for log in list(self.logs.values()):
+            count += await log.delete_due_files(now_ms)
+        due = [path for when, path in self._doomed if when <= now_ms]
+        self._doomed = [entry for entry in self._doomed if entry[0] > now_ms]
+        for path in due:
+            await self.env.run_blocking(self.env.disk.remove_tree, path)
+        return count + len(due)
+
+    async def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Write the high watermarks of all partitions here, durably."""
+        self.high_watermarks = dict(offsets)
+        await self._write_offsets(HIGH_WATERMARKS, offsets)
+
+    async def write_recovery_points(self) -> None:
+        """Write what is known to be durable. Partitions not opened yet keep their entry."""
+        points = self._merged(self._recovery_points, lambda log: log.recovery_point)
+        self._written_points = dict(points)
+        await self._write_offsets(RECOVERY_POINTS, points)
+
+    async def _recovery_point_fell(self, key: TopicPartition) -> None:
+        log = self.logs.get(key)
+        if log is not None and log.recovery_point < self._written_points.get(key, 0):
+            await self.write_recovery_points()
+
+    async def write_log_starts(self) -> None:
+        """Write the log start of partitions where it isn't simply the first segment's."""
+        await self._write_offsets(LOG_STARTS, self._merged(self._log_starts, _explicit_log_start))
+
+    def _merged(
+        self, stored: dict[TopicPartition, int], value: Callable[[Log], int | None]
+    ) -> dict[TopicPartition, int]:
+        for key, log in self.logs.items():
+            offset = value(log)
+            if offset is None:
+                stored.pop(key, None)
+            else:
+                stored[key] = offset
+        return stored
+
+    async def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        await self.env.disk.replace(self._file(name), checkpoints.encode_offsets(offsets))
+
+    async def flush_all(self) -> None:
+        """Make every log durable, then write the recovery points and log starts."""
+        for log in list(self.logs.values()):
+            await log.flush()
+        await self.write_recovery_points()
+        await self.write_log_starts()
+
+    async def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
+        """Close all logs. A clean close writes everything, the marker last.
+
+        The marker is left out if a log could not be closed cleanly; the error is raised.
+        """
+        try:
+            for log in list(self.logs.values()):
+                await log.close(clean)
+            if clean:
+                await self.write_recovery_points()
+                await self.write_log_starts()
+                await self._write_offsets(HIGH_WATERMARKS, self.high_watermarks)
+                marker = clean_shutdown.encode(broker_epoch)
+                await self.env.disk.replace(self._file(CLEAN_SHUTDOWN), marker)
+        finally:
+            self._lock.release()
+
+
+def _explicit_log_start(log: Log) -> int | None:
+    first: int = log.segments.peekitem(0)[0]
+    return log.log_start_offset if log.log_start_offset > first else None
