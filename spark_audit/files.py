@@ -125,7 +125,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A metadata log's directory as listed once."""
+    """A metadata log's directory as listed once; `path` is as the caller gave it."""
 
     path: str
     files: Files
@@ -195,9 +195,8 @@ def open_directory(path: str) -> LogDirectory:
             snapshots.append(snapshot)
         else:
             others.append(name)
-    shown = files.path if files.local else files.path.partition("?")[0]
     return LogDirectory(
-        shown, files, tuple(segments), tuple(snapshots), tuple(others), _properties(files)
+        path, files, tuple(segments), tuple(snapshots), tuple(others), _properties(files)
     )
 
 

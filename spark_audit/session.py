@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,7 +58,9 @@ def _worker_path() -> None:
         os.environ["PYTHONPATH"] = root + (os.pathsep + known if known else "")
 
 
-def start(master: str | None = None, *, app: str = "pykraft audit") -> SparkSession:
+def start(
+    master: str | None = None, *, app: str = "pykraft audit", quiet: bool = False
+) -> SparkSession:
     """A session on `master`, by default on all cores of this machine.
 
     Inside spark-submit the session that it prepared is used as it is.
@@ -78,13 +82,39 @@ def start(master: str | None = None, *, app: str = "pykraft audit") -> SparkSess
                 builder = builder.config(key, value)
     if master:
         builder = builder.master(master)
-    try:
-        spark = builder.getOrCreate()
-    except Exception as error:
-        reason = str(error).strip().splitlines()
-        raise AuditError(f"Spark did not start: {reason[0] if reason else error!r}") from error
+    with _quiet_launch(quiet and not submitted):
+        try:
+            spark = builder.getOrCreate()
+        except Exception as error:
+            raise AuditError(f"Spark did not start: {one_line(error)}") from error
     register(spark)
     return spark
+
+
+def one_line(error: BaseException) -> str:
+    """What a Spark error says, in one line: our own error inside it, if there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    for line in reversed(lines):
+        if "AuditError: " in line:
+            return line.partition("AuditError: ")[2]
+    return lines[0] if lines else repr(error)
+
+
+@contextmanager
+def _quiet_launch(quiet: bool) -> Iterator[None]:
+    """Sends what the JVM and its workers print to a file: its greetings are not for the user."""
+    if not quiet:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with tempfile.TemporaryFile(prefix="pykraft-spark-") as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def in_process(function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:

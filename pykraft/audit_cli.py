@@ -1,0 +1,279 @@
+"""`pykraft audit verify|state|timeline`: the command line of the audits.
+
+Everything heavy (pyspark, numpy) is imported when a command runs, not before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from spark_audit.files import AuditError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SHOWN_FINDINGS = 50
+
+
+def add_commands(subparsers: Any) -> None:
+    """Adds verify, state and timeline to the subparsers of `audit`.
+
+    Each parser's `run` default takes the parsed arguments and returns the exit code.
+    """
+    verify = subparsers.add_parser(
+        "verify",
+        help="is this metadata log sound? exit 1 on damage",
+        description="Checks metadata logs and their snapshots, and that several nodes' agree.",
+    )
+    verify.add_argument("directories", metavar="DIR", nargs="+", help=_DIR)
+    _json_option(verify)
+    _master_option(verify)
+    verify.set_defaults(run=run_verify)
+
+    state = subparsers.add_parser(
+        "state",
+        help="the cluster as its metadata log tells it",
+        description="Replays a metadata log; exit 1 where records are missing or undecodable.",
+    )
+    state.add_argument("directory", metavar="DIR", help=_DIR)
+    when = state.add_mutually_exclusive_group()
+    when.add_argument("--at-offset", type=int, metavar="N", help="from all records below offset N")
+    when.add_argument(
+        "--at-time",
+        type=_time,
+        metavar="T",
+        help="from all records up to T: milliseconds since 1970, or ISO 8601 (UTC without a zone)",
+    )
+    _json_option(state)
+    _master_option(state)
+    state.set_defaults(run=run_state)
+
+    timeline = subparsers.add_parser(
+        "timeline",
+        help="what happened: leaders, ISRs, brokers, topics, configs, features",
+        description="Lists the events of a metadata log in the order of their offsets.",
+    )
+    timeline.add_argument("directory", metavar="DIR", help=_DIR)
+    timeline.add_argument("--format", choices=("table", "json", "parquet"), default="table")
+    timeline.add_argument("--json", action="store_const", const="json", dest="format")
+    timeline.add_argument("--out", metavar="PATH", help="write there instead of to the terminal")
+    _master_option(timeline)
+    timeline.set_defaults(run=run_timeline)
+
+
+_DIR = "a __cluster_metadata-0 directory, or its parent"
+
+
+def _json_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def _master_option(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--master", metavar="URL", help="Spark master (default: this machine)")
+
+
+def _time(text: str) -> int:
+    from spark_audit.state import parse_time
+
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither milliseconds since 1970 nor an ISO 8601 time"
+        ) from error
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    """`audit verify`: 0 where no error was found, else 1."""
+    with _errors() as failed, _spark(args, args.directories) as (spark, progress):
+        from spark_audit.session import on_spark
+        from spark_audit.verify import verify
+
+        document = verify(args.directories, on_spark(spark), progress=progress)
+        if args.json:
+            _print_json(document)
+        else:
+            for line in _verify_lines(document):
+                print(line)
+        return 0 if document["sound"] else 1
+    return failed.code
+
+
+def run_state(args: argparse.Namespace) -> int:
+    """`audit state`: 0 where the state is complete, else 1."""
+    with _errors() as failed, _spark(args, [args.directory]) as (spark, progress):
+        from spark_audit.replay import Limit
+        from spark_audit.session import on_spark
+        from spark_audit.state import state_at
+
+        limit = Limit(offset=args.at_offset, timestamp=args.at_time)
+        document = state_at(args.directory, on_spark(spark), limit, progress)
+        if args.json:
+            _print_json(document)
+        else:
+            _print_json(document["state"], indent=2)
+            print(_state_line(document), file=sys.stderr)
+        return 0 if document["complete"] else 1
+    return failed.code
+
+
+def run_timeline(args: argparse.Namespace) -> int:
+    """`audit timeline`: 0 once written."""
+    with _errors() as failed:
+        if args.format == "parquet" and not args.out:
+            raise AuditError("--format parquet needs --out, a path that doesn't exist yet")
+        with _spark(args, [args.directory]) as (spark, progress):
+            from spark_audit.timeline import timeline
+
+            progress(f"{args.directory}: reading events")
+            events = timeline(spark, args.directory)
+            if args.format == "parquet":
+                events.write.parquet(args.out)
+                return 0
+            rows = events.toArrow().to_pylist()
+            if args.format == "json":
+                text = json.dumps({"directory": args.directory, "events": rows})
+            else:
+                text = _events_table(rows)
+            _write(text, args.out)
+            return 0
+    return failed.code
+
+
+class _Failed:
+    """What an `_errors` block leaves behind when it caught something."""
+
+    code = 1
+
+
+@contextmanager
+def _errors() -> Iterator[_Failed]:
+    """Turns expected errors into one line on stderr; the code after the block returns 1."""
+    failed = _Failed()
+    try:
+        yield failed
+    except AuditError as error:
+        print(f"error: {error}", file=sys.stderr)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+    except Exception as error:
+        if not type(error).__module__.startswith(("pyspark", "py4j")):
+            raise
+        from spark_audit.session import one_line
+
+        print(f"error: Spark: {one_line(error)}", file=sys.stderr)
+
+
+@contextmanager
+def _spark(
+    args: argparse.Namespace, directories: list[str]
+) -> Iterator[tuple[SparkSession, Callable[[str], None]]]:
+    """A session for one command; paths are checked first, since Spark takes seconds to start."""
+    from spark_audit.session import check_installed, start
+
+    check_installed()
+    from spark_audit.files import open_directory
+
+    for directory in directories:
+        open_directory(directory)
+    with _progress() as progress:
+        progress("starting Spark")
+        spark = start(args.master, quiet=True)
+        try:
+            yield spark, progress
+        finally:
+            spark.stop()
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Says what is going on, on stderr where that is a terminal."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda text: None
+        return
+    with console.status("") as status:
+        yield status.update
+
+
+def _print_json(document: Any, indent: int | None = None) -> None:
+    print(json.dumps(document, indent=indent))
+
+
+def _write(text: str, out: str | None) -> None:
+    if out is None:
+        print(text)
+        return
+    with open(out, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
+def _verify_lines(document: dict[str, Any]) -> Iterator[str]:
+    for entry in document["directories"]:
+        findings = entry["findings"]
+        errors = sum(finding["level"] == "error" for finding in findings)
+        verdict = "sound" if not errors else f"{errors} errors"
+        offsets = (
+            "no offsets"
+            if entry["end_offset"] is None
+            else f"offsets {entry['start_offset']} to {entry['end_offset'] - 1}"
+        )
+        yield (
+            f"{entry['path']}: {verdict}; {entry['records']} records in {entry['batches']} batches,"
+            f" {offsets}, {len(entry['snapshots'])} snapshots"
+            f" ({sum(one['compared'] for one in entry['snapshots'])} compared)"
+        )
+        for finding in findings[:_SHOWN_FINDINGS]:
+            place = "" if finding["position"] is None else f" at byte {finding['position']}"
+            yield (
+                f"  {finding['level']:5} {finding['code']}: {finding['file']}{place}:"
+                f" {finding['detail']}"
+            )
+        if len(findings) > _SHOWN_FINDINGS:
+            yield f"  … and {len(findings) - _SHOWN_FINDINGS} more (--json lists all)"
+    for entry in document["between"]:
+        verdict = "diverged" if entry["diverged"] else "agree"
+        yield f"{entry['a']} and {entry['b']} {verdict}: {entry['detail']}"
+
+
+def _state_line(document: dict[str, Any]) -> str:
+    note = "" if document["complete"] else "; INCOMPLETE: records are missing or undecodable"
+    return (
+        f"up to offset {document['last_offset']}, epoch {document['last_epoch']},"
+        f" digest {document['digest'][:12]}{note}"
+    )
+
+
+def _events_table(rows: list[dict[str, Any]]) -> str:
+    from datetime import UTC, datetime
+
+    lines = []
+    for row in rows:
+        when = datetime.fromtimestamp(row["timestamp"] / 1000, UTC)
+        subject = row["topic"] or ""
+        if row["partition"] is not None:
+            subject += f"-{row['partition']}"
+        if row["broker_id"] is not None:
+            subject = f"broker {row['broker_id']}"
+        if row["name"] and row["name"] != subject:
+            subject = row["name"]
+        change = " -> ".join(text for text in (row["before"], row["after"]) if text is not None)
+        lines.append((str(row["offset"]), f"{when:%F %T.%f}"[:-3], row["event"], subject, change))
+    heads = ("OFFSET", "TIME (UTC)", "EVENT", "SUBJECT", "CHANGE")
+    widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
+    shown = []
+    for line in (heads, *lines):
+        cells = [
+            cell.rjust(width) if number == 0 else cell.ljust(width)
+            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        shown.append("  ".join(cells).rstrip())
+    return "\n".join(shown)
