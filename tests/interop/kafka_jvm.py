@@ -1,0 +1,91 @@
+"""JVM Kafka for tests: its classpath from Maven, and small Java programs run on it."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+DEFAULT_VERSION = "4.1.1"
+
+
+def skip_or_fail(reason: str) -> NoReturn:
+    """What a user's machine lacks is skipped with its reason; CI has to have it."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def cache_dir() -> Path:
+    """Where resolved classpaths and compiled classes stay between test runs."""
+    home = os.environ.get("PYKRAFT_HOME")
+    base = Path(home) if home else Path(tempfile.gettempdir()) / f"pykraft-interop-{os.getuid()}"
+    path = base / "interop"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def java() -> str:
+    """The java program; skips or fails where there is none."""
+    found = shutil.which("java")
+    return found if found is not None else skip_or_fail("no java on this machine")
+
+
+def _usable(text: str) -> bool:
+    return bool(text) and all(Path(part).exists() for part in text.split(os.pathsep))
+
+
+def classpath(version: str = DEFAULT_VERSION) -> str:
+    """The classpath of a Kafka release with its tools, resolved by Maven and remembered."""
+    cached = cache_dir() / f"classpath-{version}.txt"
+    if cached.exists() and _usable(cached.read_text()):
+        return cached.read_text()
+    maven = shutil.which("mvn")
+    if maven is None:
+        skip_or_fail("no Maven on this machine")
+    partial = cached.with_suffix(f".{os.getpid()}")
+    command = [
+        maven,
+        "--batch-mode",
+        "--quiet",
+        "--file",
+        str(HERE / "pom.xml"),
+        f"-Dkafka.version={version}",
+        f"-Dmdep.outputFile={partial}",
+        "dependency:build-classpath",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0 or not partial.exists():
+        skip_or_fail(f"Maven cannot resolve Kafka {version}: {(done.stdout + done.stderr)[-500:]}")
+    partial.replace(cached)
+    return cached.read_text()
+
+
+def compiled(source: str, version: str = DEFAULT_VERSION) -> str:
+    """Compile tests/interop/java/<source>.java against a release; returns the full classpath."""
+    javac = shutil.which("javac")
+    if javac is None:
+        skip_or_fail("no javac on this machine")
+    path = HERE / "java" / f"{source}.java"
+    classes = cache_dir() / f"classes-{version}-{source}"
+    base = classpath(version)
+    mark = classes / f"{source}.class"
+    if not mark.exists() or mark.stat().st_mtime < path.stat().st_mtime:
+        command = [javac, "-nowarn", "-d", str(classes), "-cp", base, str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+    return f"{classes}{os.pathsep}{base}"
+
+
+def run_java(main: str, arguments: list[str], path: str, *, timeout_s: float = 120) -> str:
+    """Run a main class and return what it printed; its error output is the failure's text."""
+    command = [java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", path, main, *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert done.returncode == 0, f"{main} exited {done.returncode}: {done.stderr[-3000:]}"
+    return done.stdout
