@@ -1,0 +1,268 @@
+"""Fetch 4-18, for consumers and for followers, with long poll.
+
+Whole batches go from the page cache to the socket: the answer holds ranges of segment files. A
+fetch that finds less than its minimum is parked as a count of bytes still short. Sessions (KIP-227)
+are not kept: every answer says session 0, so every client sends full requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from broker.batch_checks import ZSTD
+from broker.cluster_view import node
+from broker.context import BrokerContext
+from broker.replica import Replica
+from broker.waits import ParkedFetch
+from net.handlers import Api, FileRange, Frame, Later, Request
+from storage.errors import OffsetOutOfRange
+from wire.apis import ApiKey, ErrorCode
+from wire.errors import KafkaError
+from wire.hot import (
+    FetchedPartition,
+    FetchedTopic,
+    FetchPartition,
+    FetchRequest,
+    NodeEndpoint,
+    decode_fetch_request,
+    encode_fetch_response,
+)
+from world.env import DiskError
+
+_READ_COMMITTED = 1
+_ZSTD_SINCE = 10
+_HINTED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+
+def apis(context: BrokerContext) -> list[Api]:
+    return [Api(ApiKey.FETCH, 4, 18, lambda request: handle(context, request))]
+
+
+def handle(context: BrokerContext, request: Request) -> Any:
+    """A Frame where the answer is due now, else a Later."""
+    version = request.api_version
+    asked = decode_fetch_request(version, request.body)
+    if asked.session_id != 0 and asked.session_epoch > 0:
+        parts = encode_fetch_response(
+            version,
+            request.correlation_id,
+            (),
+            error_code=ErrorCode.fetch_session_id_not_found,
+        )
+        return Frame(parts)
+    job = FetchJob(context, request, asked)
+    job.plan(first=True)
+    if job.due or job.size >= asked.min_bytes or asked.max_wait_ms <= 0:
+        return job.frame()
+    return job.park()
+
+
+class FetchJob:
+    """One fetch until it is answered. `size` and `due` are what the last `plan` found."""
+
+    __slots__ = (
+        "_asked",
+        "_connection",
+        "_context",
+        "_correlation_id",
+        "_endpoints",
+        "_later",
+        "_left",
+        "_listener",
+        "_parked",
+        "_topics",
+        "_version",
+        "due",
+        "size",
+    )
+
+    def __init__(self, context: BrokerContext, request: Request, asked: FetchRequest) -> None:
+        self._context = context
+        self._asked = asked
+        self._version = request.api_version
+        self._correlation_id = request.correlation_id
+        self._connection = request.connection
+        self._listener = request.connection.listener
+        self._topics: list[FetchedTopic] = []
+        self._endpoints: dict[int, NodeEndpoint] = {}
+        self._left = 0
+        self._later: Later | None = None
+        self._parked: ParkedFetch | None = None
+        self.size = 0
+        # Whether something in the answer must not wait: an error, a divergence.
+        self.due = False
+
+    # -- planning ------------------------------------------------------------------------------
+
+    def plan(self, *, first: bool) -> None:
+        """Reads what is there. Only the `first` plan counts as the follower's word."""
+        asked = self._asked
+        self.size = 0
+        self.due = not asked.topics
+        self._left = min(asked.max_bytes, self._context.config.fetch_max_bytes)
+        self._topics = [
+            FetchedTopic(
+                topic.name,
+                topic.topic_id,
+                [
+                    self._partition(topic.name, topic.topic_id, partition, first)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in asked.topics
+        ]
+
+    def _partition(
+        self, name: str | None, topic_id: UUID | None, asked: FetchPartition, first: bool
+    ) -> FetchedPartition:
+        replica = self._context.replicas.find(name, topic_id, asked.partition)
+        if not isinstance(replica, Replica):
+            return self._refuse(asked, replica, None)
+        error = self._check(replica, asked)
+        if error is not ErrorCode.none:
+            return self._refuse(asked, error, replica)
+        try:
+            return self._read(replica, asked, first)
+        except OffsetOutOfRange as refused:
+            return self._refuse(asked, refused.code, replica)
+        except (KafkaError, DiskError):
+            self._context.replicas.read_failed(replica)
+            return self._refuse(asked, ErrorCode.kafka_storage_error, replica)
+
+    def _check(self, replica: Replica, asked: FetchPartition) -> ErrorCode:
+        core = replica.core
+        if replica.failed:
+            return ErrorCode.kafka_storage_error
+        if replica.settings.codec == ZSTD and self._version < _ZSTD_SINCE:
+            return ErrorCode.unsupported_compression_type
+        error = core.check_epoch(asked.current_leader_epoch, leader_only=True)
+        if error is ErrorCode.none and self._asked.replica_id >= 0:
+            error = core.check_follower(
+                self._asked.replica_id, self._asked.replica_epoch, asked.current_leader_epoch
+            )
+        return error
+
+    def _read(self, replica: Replica, asked: FetchPartition, first: bool) -> FetchedPartition:
+        core, log = replica.core, replica.log
+        offset = asked.fetch_offset
+        follower = self._asked.replica_id >= 0
+        if asked.last_fetched_epoch >= 0:
+            diverging = self._divergence(replica, asked)
+            if diverging is not None:
+                self.due = True
+                return FetchedPartition(
+                    asked.partition,
+                    0,
+                    core.high_watermark,
+                    core.high_watermark,
+                    log.log_start_offset,
+                    diverging_epoch=diverging,
+                )
+        if not log.log_start_offset <= offset <= log.end_offset:
+            raise OffsetOutOfRange(offset, log.log_start_offset, log.end_offset)
+        if follower and first:
+            replica.follower_fetched(
+                self._asked.replica_id, self._asked.replica_epoch, offset, asked.log_start_offset
+            )
+        upto = log.end_offset if follower else core.high_watermark
+        records: tuple[Any, ...] = ()
+        size = 0
+        if offset < upto and (self._left > 0 or self.size == 0):
+            found = log.read(
+                offset,
+                max(0, min(asked.max_bytes, self._left)),
+                upto=upto,
+                min_one=self.size == 0,
+            )
+            if found is not None and found.length:
+                size = found.length
+                records = (FileRange(found.file, found.position, size),)
+                self.size += size
+                self._left -= size
+        return FetchedPartition(
+            asked.partition,
+            0,
+            core.high_watermark,
+            core.high_watermark,
+            log.log_start_offset,
+            () if self._asked.isolation_level == _READ_COMMITTED and not follower else None,
+            records=records,
+            records_size=size,
+        )
+
+    def _divergence(self, replica: Replica, asked: FetchPartition) -> tuple[int, int] | None:
+        """(epoch, end offset) up to which the logs agree, None where they do up to the fetch."""
+        epoch, end = replica.log.end_offset_for_epoch(asked.last_fetched_epoch)
+        if epoch < 0 or end < 0:
+            raise OffsetOutOfRange(
+                asked.fetch_offset, replica.log.log_start_offset, replica.log.end_offset
+            )
+        if asked.fetch_offset < replica.log.log_start_offset:
+            return None
+        if epoch < asked.last_fetched_epoch or end < asked.fetch_offset:
+            return epoch, end
+        return None
+
+    def _refuse(
+        self, asked: FetchPartition, error: ErrorCode, replica: Replica | None
+    ) -> FetchedPartition:
+        self.due = True
+        hint = None
+        if error in _HINTED and replica is not None:
+            hint = replica.leader_hint
+            if hint is not None:
+                self._name_node(hint[0])
+        return FetchedPartition(asked.partition, error, current_leader=hint)
+
+    def _name_node(self, node_id: int) -> None:
+        found = node(self._context.image, node_id, self._listener)
+        if found is not None:
+            self._endpoints[node_id] = NodeEndpoint(node_id, found.host, found.port, found.rack)
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def frame(self) -> Frame:
+        """The answer as planned last."""
+        self._context.replicas.bytes_out += self.size
+        return Frame(
+            encode_fetch_response(
+                self._version,
+                self._correlation_id,
+                self._topics,
+                node_endpoints=tuple(self._endpoints.values()),
+            )
+        )
+
+    def park(self) -> Later:
+        """Waits until there is enough, something happened, or the time is over."""
+        asked = self._asked
+        replicas = self._context.replicas
+        parked = ParkedFetch(
+            replicas.wakes, asked.min_bytes - self.size, asked.max_wait_ms, self._look
+        )
+        for topic in asked.topics:
+            for partition in topic.partitions:
+                replica = replicas.find(topic.name, topic.topic_id, partition.partition)
+                if isinstance(replica, Replica):
+                    parked.join(replica.followers if asked.replica_id >= 0 else replica.consumers)
+        self._parked = parked
+        self._later = Later()
+        return self._later
+
+    def _look(self) -> None:
+        parked, later = self._parked, self._later
+        assert parked is not None
+        assert later is not None
+        if later.done:
+            return
+        if self._connection.closed:
+            parked.leave()
+            later.set(Frame([]))
+            return
+        self.plan(first=False)
+        if parked.expired or self.due or self.size >= self._asked.min_bytes:
+            parked.leave()
+            later.set(self.frame())
+        else:
+            parked.stay(self._asked.min_bytes - self.size)

@@ -1,0 +1,276 @@
+"""One broker: its parts put together, brought up, and taken down in the right order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import structlog
+
+from broker import (
+    api_delete_records,
+    api_describe_cluster,
+    api_describe_configs,
+    api_describe_log_dirs,
+    api_describe_producers,
+    api_describe_topic_partitions,
+    api_fetch,
+    api_forwarded,
+    api_init_producer_id,
+    api_list_offsets,
+    api_metadata,
+    api_offset_for_leader_epoch,
+    api_produce,
+)
+from broker.config import BrokerConfig, StaticValues
+from broker.context import BrokerContext
+from broker.controller_channel import ControllerChannel, Endpoint, client_id
+from broker.fetchers import Fetchers
+from broker.isr_proposals import IsrProposals
+from broker.lifecycle import BrokerLifecycle, Identity, State
+from broker.log_store import LogStore
+from broker.producer_ids import ProducerIds
+from broker.replica import Replica
+from broker.replica_manager import ReplicaManager
+from broker.topic_creation import TopicCreation
+from broker.topic_settings import settings_in_image
+from metadata.delta import ImageDelta
+from metadata.image import MetadataImage
+from net.handlers import Api, HandlerTable
+from storage.log_dir import LogDirectory
+from wire.errors import FatalError
+from world.env import Env
+
+Listener = tuple[str, str, int, int]
+"""(name, advertised host, advertised port, security protocol) of one listener."""
+
+
+class Broker:
+    """A broker on `directories`, which are open and which it closes in `stop`.
+
+    `config` is the node's parsed file (metadata.configs.StaticConfig). `controller_endpoint` says who the
+    active controller is (id, host, port), None while that is unknown; call `controller_changed`
+    when its answer changes. `features` are the levels supported, by name. `on_fatal` gets the
+    error that ends the broker. Nothing runs before `start`.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: StaticValues,
+        directories: Sequence[LogDirectory],
+        cluster_id: str,
+        controller_endpoint: Callable[[], Endpoint | None],
+        *,
+        inter_broker_listener: str = "PLAINTEXT",
+        features: Mapping[str, tuple[int, int]] | None = None,
+        on_fatal: Callable[[FatalError], None],
+    ) -> None:
+        self.env = env
+        self.config = BrokerConfig.from_static(config)
+        self.store = LogStore(directories)
+        self._inter_broker_listener = inter_broker_listener
+        self._features = features or {}
+        self._on_fatal = on_fatal
+        self._tasks: list[asyncio.Task[None]] = []
+        self._log = structlog.get_logger("broker").bind(node_id=self.config.node_id)
+
+        def channel(purpose: str) -> ControllerChannel:
+            return ControllerChannel(env, controller_endpoint, client_id(self.config, purpose))
+
+        self._channels = [channel("heartbeat"), channel("to-controller"), channel("forwarding")]
+        heartbeat, requests, forwarding = self._channels
+        self.lifecycle = BrokerLifecycle(
+            env, self.config, heartbeat, lambda: self.context.image.last_offset, on_fatal
+        )
+        self.fetchers = Fetchers(
+            env, self.config, self._address, lambda: self.lifecycle.epoch, self._disk_failed
+        )
+        self.replicas = ReplicaManager(
+            env,
+            self.config,
+            self.store,
+            lambda image, topic: settings_in_image(self.config, image, topic),
+            on_propose=lambda r, proposal: self.isr.submit(r.topic_id, r.index, proposal),
+            on_follow=self.fetchers.follow,
+            on_forget=self.fetchers.forget,
+            on_fatal=on_fatal,
+        )
+        self.isr = IsrProposals(
+            requests,
+            self.config.node_id,
+            lambda: self.lifecycle.epoch,
+            self.replicas.alter_partition_answered,
+        )
+        self.producer_ids = ProducerIds(requests, self.config.node_id, lambda: self.lifecycle.epoch)
+        self.context = BrokerContext(
+            env,
+            self.config,
+            cluster_id,
+            self.lifecycle,
+            self.replicas,
+            forwarding,
+            self.producer_ids,
+        )
+        self.creation = TopicCreation(self.context)
+
+    # -- what the node asks --------------------------------------------------------------------
+
+    def apis(self) -> HandlerTable:
+        """The handlers of the client listeners."""
+        context = self.context
+        apis: list[Api] = []
+        for api in (
+            api_produce,
+            api_fetch,
+            api_list_offsets,
+            api_offset_for_leader_epoch,
+            api_delete_records,
+            api_init_producer_id,
+            api_describe_configs,
+            api_describe_log_dirs,
+            api_describe_producers,
+            api_describe_cluster,
+            api_describe_topic_partitions,
+            api_forwarded,
+        ):
+            apis += api.apis(context)
+        apis += api_metadata.apis(context, self.creation)
+        return HandlerTable(apis)
+
+    @property
+    def running(self) -> bool:
+        """Whether the controller counts this broker in."""
+        return self.lifecycle.state is State.RUNNING and not self.lifecycle.fenced
+
+    @property
+    def state(self) -> str:
+        """starting, recovery, running, controlled-shutdown or stopped; for people."""
+        return self.lifecycle.state.value
+
+    @property
+    def under_replicated(self) -> int:
+        return self.replicas.under_replicated
+
+    @property
+    def offline(self) -> int:
+        return self.replicas.offline
+
+    @property
+    def bytes_in(self) -> int:
+        """Bytes that clients produced here."""
+        return self.replicas.bytes_in
+
+    @property
+    def bytes_out(self) -> int:
+        """Bytes of records that were fetched here."""
+        return self.replicas.bytes_out
+
+    # -- what the node tells -------------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
+        """The committed metadata is this now."""
+        self.context.image = image
+        self.replicas.on_image(image, delta)
+
+    def controller_changed(self) -> None:
+        """The active controller may be another one."""
+        for channel in self._channels:
+            channel.endpoint_changed()
+
+    # -- life ----------------------------------------------------------------------------------
+
+    async def start(self, listeners: Sequence[Listener]) -> None:
+        """Registers these listeners, and begins to beat; `wait_running` tells the rest."""
+        self.lifecycle.start(
+            Identity(
+                cluster_id=self.context.cluster_id,
+                incarnation_id=self.env.ids.uuid(),
+                listeners=tuple(listeners),
+                directories=self.store.directory_ids,
+                previous_epoch=self.store.previous_epoch,
+                features=self._features,
+            )
+        )
+        config = self.config
+        self._spawn("come-up", self._come_up())
+        self._every("isr-check", config.replica_lag_time_max_ms // 2, self._check_isr)
+        self._every(
+            "high-watermarks",
+            config.replica_high_watermark_checkpoint_interval_ms,
+            self.replicas.checkpoint_high_watermarks,
+        )
+        self._every("flush", config.log_flush_offset_checkpoint_interval_ms, self.replicas.flush)
+        self._every("retention", config.log_retention_check_interval_ms, self._retention)
+
+    async def wait_running(self) -> None:
+        """Until the broker is caught up, its logs are recovered and it is unfenced."""
+        await self.lifecycle.wait_unfenced()
+
+    async def stop(self, timeout_ms: int = 10_000) -> None:
+        """Moves our leaderships away (at most `timeout_ms`), then leaves everything clean.
+
+        The listeners must be open until this returns and be closed afterwards.
+        """
+        if not await self.lifecycle.controlled_shutdown(timeout_ms):
+            self._log.warning("controlled_shutdown_not_confirmed", timeout_ms=timeout_ms)
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        await self.creation.close()
+        await self.fetchers.close()
+        await self.isr.close()
+        await self.producer_ids.close()
+        await self.replicas.close()
+        await self.lifecycle.close()
+        for channel in self._channels:
+            channel.close()
+        await self.store.close(self.lifecycle.epoch)
+
+    # -- inside --------------------------------------------------------------------------------
+
+    async def _come_up(self) -> None:
+        await self.lifecycle.wait_caught_up()
+        await self.replicas.settled()
+        for name in await self.store.set_strays_aside(self.context.image, self.config.node_id):
+            self._log.warning("stray_partition", directory=name)
+        self.lifecycle.ready()
+
+    async def _check_isr(self) -> None:
+        self.replicas.tick()
+
+    async def _retention(self) -> None:
+        count = self.replicas.delete_retired_segments()
+        if count:
+            self._log.info("segments_retired", count=count)
+        await self.replicas.delete_due_files()
+
+    def _address(self, broker_id: int) -> tuple[str, int] | None:
+        broker = self.context.image.broker(broker_id)
+        endpoint = None if broker is None else broker.endpoint(self._inter_broker_listener)
+        return None if endpoint is None else (endpoint.host, endpoint.port)
+
+    def _disk_failed(self, replica: Replica, error: Exception) -> None:
+        self.replicas.disk_failed(replica, error)
+
+    def _every(self, name: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_ms / 1000)
+                await work()
+
+        self._spawn(name, repeat())
+
+    def _spawn(self, name: str, work: Any) -> None:
+        async def guarded() -> None:
+            try:
+                await work
+            except FatalError as error:
+                self._on_fatal(error)
+            except Exception as error:  # noqa: BLE001 - a task that ends unseen would be worse
+                self._log.exception("task_failed", task=name)
+                self._on_fatal(FatalError(1, f"{name}: {error}"))
+
+        self._tasks.append(asyncio.get_running_loop().create_task(guarded(), name=name))

@@ -1,0 +1,132 @@
+"""The broker's way to the active controller: one connection that follows the leadership."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from broker.config import BrokerConfig
+from net.client import Connection
+from net.errors import NetworkError, UnsupportedVersion
+from wire.apis import ErrorCode
+from world.env import Env
+
+Endpoint = tuple[int, str, int]
+Build = Callable[[int, Any], Any]
+
+_FIRST_BACKOFF_MS = 20
+_LAST_BACKOFF_MS = 500
+
+
+class ControllerUnreachable(Exception):
+    """No active controller answered before the caller's time was over."""
+
+
+class ControllerChannel:
+    """Requests to whoever is the active controller.
+
+    `endpoint` says who that is (id, host, port), None while nobody is known; `endpoint_changed`
+    must be called when its answer changes. `retries` counts attempts that had to be repeated.
+    """
+
+    def __init__(self, env: Env, endpoint: Callable[[], Endpoint | None], client_id: str) -> None:
+        self._env = env
+        self._endpoint = endpoint
+        self._client_id = client_id
+        self._connection: Connection | None = None
+        self._target: Endpoint | None = None
+        self._connecting = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._closed = False
+        self.retries = 0
+
+    def endpoint_changed(self) -> None:
+        """The active controller may be another one now: leave the old, end every backoff."""
+        if self._target is not None and self._endpoint() != self._target:
+            self._drop()
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def close(self) -> None:
+        """Ends the connection; requests in flight fail."""
+        self._closed = True
+        self._drop()
+        self._changed.set()
+
+    async def request(
+        self, api_key: int, build: Build, timeout_ms: int, *, max_version: int | None = None
+    ) -> Any:
+        """The active controller's answer to the request that `build(version, module)` makes.
+
+        Held and repeated while there is no controller, it can't be reached, or it says that it
+        isn't one. Raises ControllerUnreachable after `timeout_ms`, UnsupportedVersion where the
+        controller lacks the API.
+        """
+        clock = self._env.clock
+        deadline_ms = clock.now_ms() + timeout_ms
+        backoff_ms = _FIRST_BACKOFF_MS
+        reason = "no active controller is known"
+        while not self._closed:
+            left_ms = deadline_ms - clock.now_ms()
+            if left_ms <= 0:
+                break
+            changed = self._changed
+            try:
+                connection = await self._connected(left_ms)
+                if connection is not None:
+                    left_ms = max(1, deadline_ms - clock.now_ms())
+                    answer = await connection.call(api_key, build, left_ms, max_version=max_version)
+                    if getattr(answer, "error_code", None) is not ErrorCode.not_controller:
+                        return answer
+                    reason = f"node {self._node()} is not the active controller"
+            except UnsupportedVersion:
+                raise
+            except NetworkError as error:
+                reason = str(error)
+                self._drop()
+            self.retries += 1
+            pause_ms = backoff_ms * (0.5 + self._env.chance.random() / 2)
+            backoff_ms = min(2 * backoff_ms, _LAST_BACKOFF_MS)
+            await _wait(changed, min(pause_ms, max(0, deadline_ms - clock.now_ms())))
+        raise ControllerUnreachable(f"no answer within {timeout_ms} ms: {reason}")
+
+    async def _connected(self, timeout_ms: int) -> Connection | None:
+        """A living connection to the present controller; None if nobody is it."""
+        async with self._connecting:
+            target = self._endpoint()
+            if target is None:
+                self._drop()
+                return None
+            connection = self._connection
+            if connection is not None and not connection.closed and target == self._target:
+                return connection
+            self._drop()
+            _, host, port = target
+            connection = await Connection.connect(
+                self._env, host, port, client_id=self._client_id, timeout_ms=timeout_ms
+            )
+            self._connection, self._target = connection, target
+            return connection
+
+    def _node(self) -> int:
+        return -1 if self._target is None else self._target[0]
+
+    def _drop(self) -> None:
+        connection, self._connection, self._target = self._connection, None, None
+        if connection is not None:
+            connection.close()
+
+
+async def _wait(event: asyncio.Event, pause_ms: float) -> None:
+    """Until the event or the pause is over."""
+    try:
+        async with asyncio.timeout(pause_ms / 1000):
+            await event.wait()
+    except TimeoutError:
+        return
+
+
+def client_id(config: BrokerConfig, purpose: str) -> str:
+    """What this broker calls itself to others."""
+    return f"broker-{config.node_id}-{purpose}"

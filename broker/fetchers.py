@@ -1,0 +1,403 @@
+"""Copies from leaders: one loop per source broker, one Fetch in flight that covers all partitions.
+
+The round trip is the batching clock: what was appended while a fetch was on its way joins the next,
+and the fetch offset is the acknowledgement. Logs that parted are cut at the epoch where they still
+agree (KIP-101, truncation on fetch KIP-595): the leader answers with the diverging epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import structlog
+
+from broker.config import BrokerConfig
+from broker.partition import NO_LEADER, Role
+from broker.replica import Replica
+from net.client import Connection
+from net.errors import NetworkError
+from wire.apis import ApiKey, ErrorCode
+from wire.errors import DecodeError, KafkaError
+from wire.hot import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    decode_fetch_response,
+    encode_fetch_request,
+)
+from world.env import DiskError, Env
+
+Address = Callable[[int], tuple[str, int] | None]
+Key = tuple[UUID, int]
+
+_FIRST_VERSION_BY_ID = 13
+_FIRST_BACKOFF_MS = 50
+_EARLIEST, _LATEST = -2, -1
+
+
+class Followed:
+    """One partition that a fetcher copies. `not_before_ms` holds it back after an error."""
+
+    __slots__ = ("backoff_ms", "not_before_ms", "replica")
+
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.backoff_ms = 0
+        self.not_before_ms = 0
+
+    def back_off(self, now_ms: int, most_ms: int) -> None:
+        self.backoff_ms = min(max(_FIRST_BACKOFF_MS, 2 * self.backoff_ms), most_ms)
+        self.not_before_ms = now_ms + self.backoff_ms
+
+
+class Fetchers:
+    """The fetch loops of one broker, made and ended as partitions change their leaders.
+
+    `address` says where a broker's inter-broker listener is; `broker_epoch` is our own epoch.
+    `read_failed` is told when the disk refused what a leader sent.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        address: Address,
+        broker_epoch: Callable[[], int],
+        disk_failed: Callable[[Replica, Exception], None],
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.address = address
+        self.broker_epoch = broker_epoch
+        self.disk_failed = disk_failed
+        self._by_source: dict[int, Fetcher] = {}
+        self._source_of: dict[Key, int] = {}
+        self._ending: dict[asyncio.Task[None], None] = {}
+        self.bytes_in = 0
+
+    def follow(self, replica: Replica) -> None:
+        """Copies the partition from its present leader; from nobody where we lead."""
+        self.forget(replica)
+        core = replica.core
+        if core.role is not Role.FOLLOWER or core.leader == NO_LEADER:
+            return
+        fetcher = self._by_source.get(core.leader)
+        if fetcher is None:
+            fetcher = self._by_source[core.leader] = Fetcher(self, core.leader)
+        self._source_of[replica.topic_id, replica.index] = core.leader
+        fetcher.add(replica)
+
+    def forget(self, replica: Replica) -> None:
+        """Copies the partition no more."""
+        source = self._source_of.pop((replica.topic_id, replica.index), None)
+        if source is None:
+            return
+        fetcher = self._by_source[source]
+        fetcher.remove((replica.topic_id, replica.index))
+        if fetcher.idle:
+            del self._by_source[source]
+            self._ending[fetcher.task] = None
+            fetcher.task.add_done_callback(self._ending.pop)
+            fetcher.stop()
+
+    async def close(self) -> None:
+        """Ends all loops."""
+        fetchers = list(self._by_source.values())
+        self._by_source.clear()
+        self._source_of.clear()
+        for fetcher in fetchers:
+            fetcher.stop()
+        tasks = [*(f.task for f in fetchers), *self._ending]
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class Fetcher:
+    """The loop that copies from one broker."""
+
+    def __init__(self, owner: Fetchers, source: int) -> None:
+        self._owner = owner
+        self._env = owner.env
+        self._source = source
+        self._partitions: dict[Key, Followed] = {}
+        self._changed = asyncio.Event()
+        self._connection: Connection | None = None
+        self._waiting_idle = False
+        self._log = structlog.get_logger("broker.fetcher").bind(
+            node_id=owner.config.node_id, source=source
+        )
+        self.fetches = 0
+        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"fetch-{source}")
+
+    @property
+    def idle(self) -> bool:
+        return not self._partitions
+
+    def add(self, replica: Replica) -> None:
+        self._partitions[replica.topic_id, replica.index] = Followed(replica)
+        self._changed.set()
+        if self._waiting_idle and self._connection is not None:
+            # The fetch in flight may be parked for half a second at the leader, and answers leave
+            # in order: a new connection lets the new partition start at once.
+            self._connection.close()
+
+    def remove(self, key: Key) -> None:
+        self._partitions.pop(key, None)
+
+    def stop(self) -> None:
+        self.task.cancel()
+
+    async def _run(self) -> None:
+        backoff_ms = 0
+        try:
+            while True:
+                due = await self._due()
+                try:
+                    await self._fetch(due)
+                    backoff_ms = 0
+                except NetworkError as error:
+                    self._drop()
+                    if self._changed.is_set():
+                        continue
+                    backoff_ms = min(
+                        max(_FIRST_BACKOFF_MS, 2 * backoff_ms),
+                        self._owner.config.replica_fetch_backoff_ms,
+                    )
+                    self._log.info("fetch_failed", reason=str(error))
+                    await self._pause(backoff_ms * (0.8 + 0.4 * self._env.chance.random()))
+                except DecodeError as error:
+                    self._drop()
+                    self._log.warning("fetch_malformed", reason=str(error))
+                    await self._pause(self._owner.config.replica_fetch_backoff_ms)
+        finally:
+            self._drop()
+
+    async def _due(self) -> list[Followed]:
+        """The partitions to ask for now; waits until there is one."""
+        while True:
+            self._changed.clear()
+            now_ms = self._env.clock.now_ms()
+            due = [f for f in self._partitions.values() if f.not_before_ms <= now_ms]
+            if due:
+                return due
+            soonest_ms = min((f.not_before_ms for f in self._partitions.values()), default=None)
+            if soonest_ms is None:
+                await self._changed.wait()
+            else:
+                await self._pause(soonest_ms - now_ms)
+
+    async def _pause(self, pause_ms: float) -> None:
+        try:
+            async with asyncio.timeout(pause_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    async def _connected(self) -> Connection:
+        connection = self._connection
+        if connection is None or connection.closed:
+            address = self._owner.address(self._source)
+            if address is None:
+                raise NetworkError(f"broker {self._source} has no known address")
+            connection = await Connection.connect(
+                self._env,
+                *address,
+                client_id=f"broker-{self._owner.config.node_id}-fetcher",
+                timeout_ms=self._owner.config.replica_socket_timeout_ms,
+            )
+            self._connection = connection
+        return connection
+
+    async def _fetch(self, due: list[Followed]) -> None:
+        connection = await self._connected()
+        version = connection.version(ApiKey.FETCH, 18)
+        config = self._owner.config
+        asked: dict[Key, tuple[Followed, FetchPartition]] = {}
+        topics: dict[UUID, FetchTopic] = {}
+        for followed in due:
+            replica = followed.replica
+            wanted = self._want(replica)
+            asked[replica.topic_id, replica.index] = (followed, wanted)
+            topic = topics.get(replica.topic_id)
+            if topic is None:
+                topic = topics[replica.topic_id] = FetchTopic(replica.topic, replica.topic_id, [])
+            assert isinstance(topic.partitions, list)
+            topic.partitions.append(wanted)
+        request = FetchRequest(
+            config.replica_fetch_wait_max_ms,
+            config.replica_fetch_min_bytes,
+            config.replica_fetch_response_max_bytes,
+            list(topics.values()),
+            replica_id=config.node_id,
+            replica_epoch=self._owner.broker_epoch(),
+        )
+        self.fetches += 1
+        self._waiting_idle = True
+        try:
+            body = await connection.send_raw(
+                ApiKey.FETCH,
+                version,
+                encode_fetch_request(version, request),
+                config.replica_socket_timeout_ms,
+            )
+        finally:
+            self._waiting_idle = False
+        response = decode_fetch_response(version, body)
+        if response.error_code:
+            raise NetworkError(f"broker {self._source} answered {response.error_code}")
+        names = {t.name: t.topic_id for t in topics.values()}
+        for answered in response.topics:
+            topic_id = answered.topic_id if version >= _FIRST_VERSION_BY_ID else None
+            if topic_id is None:
+                topic_id = names.get(answered.name)
+            for partition in answered.partitions:
+                if topic_id is not None and (topic_id, partition.index) in asked:
+                    await self._take(*asked[topic_id, partition.index], partition, connection)
+
+    def _want(self, replica: Replica) -> FetchPartition:
+        log = replica.log
+        return FetchPartition(
+            replica.index,
+            log.end_offset,
+            self._owner.config.replica_fetch_max_bytes,
+            current_leader_epoch=replica.core.leader_epoch,
+            last_fetched_epoch=log.last_epoch,
+            log_start_offset=log.log_start_offset,
+        )
+
+    async def _take(
+        self,
+        followed: Followed,
+        asked: FetchPartition,
+        answer: FetchedPartition,
+        connection: Connection,
+    ) -> None:
+        """One partition of an answer. What the partition became meanwhile decides."""
+        replica = followed.replica
+        key = (replica.topic_id, replica.index)
+        if (
+            self._partitions.get(key) is not followed
+            or replica.core.leader_epoch != asked.current_leader_epoch
+            or replica.core.role is not Role.FOLLOWER
+            or replica.log.end_offset != asked.fetch_offset
+        ):
+            return
+        try:
+            if answer.error_code == ErrorCode.none:
+                await self._copy(followed, answer)
+            elif answer.error_code == ErrorCode.offset_out_of_range:
+                await self._find_start(followed, connection)
+            else:
+                self._refused(followed, ErrorCode(answer.error_code))
+        except (KafkaError, DiskError) as error:
+            followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
+            self._owner.disk_failed(replica, error)
+
+    async def _copy(self, followed: Followed, answer: FetchedPartition) -> None:
+        replica = followed.replica
+        followed.backoff_ms = 0
+        if answer.diverging_epoch is not None:
+            offset = agreed_offset(replica, *answer.diverging_epoch)
+            self._log.info("truncated", topic=replica.topic, partition=replica.index, offset=offset)
+            replica.truncate(offset)
+            await replica.log.settle()
+            return
+        if answer.records_size:
+            self._owner.bytes_in += answer.records_size
+            replica.append_as_follower(answer.records[0])
+            # To the end of the line, so that a full answer does not starve the others.
+            key = (replica.topic_id, replica.index)
+            self._partitions[key] = self._partitions.pop(key)
+        replica.leader_told(answer.high_watermark, answer.log_start_offset)
+
+    def _refused(self, followed: Followed, error: ErrorCode) -> None:
+        replica = followed.replica
+        followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
+        self._log.info(
+            "partition_refused", topic=replica.topic, partition=replica.index, error=error.name
+        )
+
+    async def _find_start(self, followed: Followed, connection: Connection) -> None:
+        """Our end is outside of the leader's log: cut, or begin anew where its log begins."""
+        replica = followed.replica
+        end = await self._leader_offset(replica, connection, _LATEST)
+        epoch = replica.core.leader_epoch
+        if end is not None and end < replica.log.end_offset:
+            self._log.info("truncated", topic=replica.topic, partition=replica.index, offset=end)
+            if replica.core.leader_epoch == epoch and replica.core.role is Role.FOLLOWER:
+                replica.truncate(max(end, replica.log.log_start_offset))
+                await replica.log.settle()
+            return
+        start = await self._leader_offset(replica, connection, _EARLIEST)
+        if start is None or end is None:
+            followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
+            return
+        if (
+            start > replica.log.end_offset
+            and replica.core.leader_epoch == epoch
+            and replica.core.role is Role.FOLLOWER
+        ):
+            self._log.info("restarted", topic=replica.topic, partition=replica.index, offset=start)
+            replica.restart_at(start)
+            await replica.log.settle()
+        else:
+            # Nothing to mend on our side: asking again at once would only repeat the answer.
+            followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
+
+    async def _leader_offset(
+        self, replica: Replica, connection: Connection, timestamp: int
+    ) -> int | None:
+        """The leader's earliest or latest offset as it tells a replica; None if it refuses."""
+        epoch = replica.core.leader_epoch
+        answer = await connection.call(
+            ApiKey.LIST_OFFSETS,
+            lambda version, m: m.ListOffsetsRequest(
+                replica_id=self._owner.config.node_id,
+                isolation_level=0,
+                topics=(
+                    m.ListOffsetsTopic(
+                        name=replica.topic,
+                        partitions=(
+                            m.ListOffsetsPartition(
+                                partition_index=replica.index,
+                                current_leader_epoch=epoch,
+                                timestamp=timestamp,
+                            ),
+                        ),
+                    ),
+                ),
+            ),
+            self._owner.config.replica_socket_timeout_ms,
+            max_version=9,
+        )
+        result = answer.topics[0].partitions[0]
+        if result.error_code is not ErrorCode.none:
+            return None
+        offset: int = result.offset
+        return offset
+
+
+def agreed_offset(replica: Replica, epoch: int, end_offset: int) -> int:
+    """Where a follower cuts its log when the leader names (epoch, end offset) (KIP-279)."""
+    log = replica.log
+    if end_offset < 0:
+        offset = replica.core.high_watermark
+    elif epoch < 0:
+        offset = min(end_offset, log.end_offset)
+    else:
+        own_epoch, own_end = log.end_offset_for_epoch(epoch)
+        if own_epoch < 0:
+            offset = min(end_offset, log.end_offset)
+        elif own_epoch != epoch:
+            offset = min(own_end, log.end_offset)
+        else:
+            offset = min(own_end, end_offset, log.end_offset)
+    return max(offset, log.log_start_offset)

@@ -1,0 +1,359 @@
+"""All replicas of this broker: made, led, followed and deleted as the image says.
+
+A replica that is open learns of a new image at once. One that has to be opened first does so in a
+task of its own and then takes the image of that moment, so a late opening never brings back an old
+assignment (and the core ignores epochs that it has passed).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+import structlog
+
+from broker.config import BrokerConfig
+from broker.log_store import LogStore, StoredLog
+from broker.partition import PartitionCore
+from broker.partition_events import (
+    AlterPartitionAnswered,
+    Assigned,
+    EligibleBrokers,
+    MinIsr,
+    ProposeIsr,
+    Tick,
+)
+from broker.replica import Replica
+from broker.topic_settings import TopicSettings
+from broker.waits import WakeQueue
+from metadata.delta import ImageDelta, compare
+from metadata.image import EMPTY, TOPIC_RESOURCE, MetadataImage, PartitionRegistration
+from wire.apis import ErrorCode
+from wire.errors import FatalError
+from world.env import DiskError, DiskFull, Env
+
+EXIT_DISK = 5
+
+Key = tuple[UUID, int]
+Settings = Callable[[MetadataImage, str], TopicSettings]
+
+
+class ReplicaManager:
+    """See the module's text.
+
+    `settings` gives a topic's effective configuration in an image. `on_propose` sends an ISR
+    proposal, `on_follow` makes the fetchers follow a replica's present leader, `on_forget` makes
+    them drop it. `on_fatal` is told what ends the broker. Counters and gauges are attributes.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        store: LogStore,
+        settings: Settings,
+        *,
+        on_propose: Callable[[Replica, ProposeIsr], None],
+        on_follow: Callable[[Replica], None],
+        on_forget: Callable[[Replica], None],
+        on_fatal: Callable[[FatalError], None],
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.store = store
+        self.image: MetadataImage = EMPTY
+        self.wakes = WakeQueue()
+        self._settings = settings
+        self._on_propose = on_propose
+        self._on_follow = on_follow
+        self._on_forget = on_forget
+        self._on_fatal = on_fatal
+        self._by_name: dict[tuple[str, int], Replica] = {}
+        self._by_id: dict[Key, Replica] = {}
+        self._opening: dict[Key, None] = {}
+        # One task at a time per directory name: a topic made again waits for the old one's end.
+        self._directory_tasks: dict[str, asyncio.Task[None]] = {}
+        self._eligible: dict[int, int] = {}
+        self._closed = False
+        self._log = structlog.get_logger("broker.replicas").bind(node_id=config.node_id)
+        self.bytes_in = 0
+        self.bytes_out = 0
+
+    # -- what handlers ask ---------------------------------------------------------------------
+
+    def __iter__(self) -> Any:
+        """The replicas by topic and partition."""
+        return iter([self._by_name[key] for key in sorted(self._by_name)])
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def find(self, topic: str | None, topic_id: UUID | None, index: int) -> Replica | ErrorCode:
+        """The replica by topic name or, where that is None, by id; or why there is none."""
+        if topic is not None:
+            replica = self._by_name.get((topic, index))
+            if replica is not None:
+                return replica
+            if self.image.partition(topic, index) is None:
+                return ErrorCode.unknown_topic_or_partition
+            return ErrorCode.not_leader_or_follower
+        if topic_id is None:
+            return ErrorCode.unknown_topic_id
+        replica = self._by_id.get((topic_id, index))
+        if replica is not None:
+            return replica
+        found = self.image.topic_by_id(topic_id)
+        if found is None:
+            return ErrorCode.unknown_topic_id
+        if index not in found.partitions:
+            return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.not_leader_or_follower
+
+    @property
+    def under_replicated(self) -> int:
+        """Partitions led here whose ISR lacks a replica."""
+        return sum(r.core.under_replicated for r in self._by_name.values())
+
+    @property
+    def under_min_isr(self) -> int:
+        """Partitions led here with an ISR below min.insync.replicas."""
+        return sum(r.core.is_leader and r.core.under_min_isr for r in self._by_name.values())
+
+    @property
+    def offline(self) -> int:
+        """Replicas whose disk failed."""
+        return sum(r.failed for r in self._by_name.values())
+
+    @property
+    def leaders(self) -> int:
+        return sum(r.core.is_leader for r in self._by_name.values())
+
+    # -- the image -----------------------------------------------------------------------------
+
+    def on_image(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
+        """The committed image is this now; `delta` is what changed, found here where absent."""
+        if delta is None:
+            delta = compare(self.image, image)
+        self.image = image
+        if delta.brokers_changed:
+            self._brokers_changed()
+        for topic_id in delta.topics_deleted:
+            for replica in [r for r in self._by_id.values() if r.topic_id == topic_id]:
+                self._remove(replica, ErrorCode.unknown_topic_or_partition)
+        for topic_id, indexes in delta.topics_changed.items():
+            topic = image.topic_by_id(topic_id)
+            if topic is None:
+                continue
+            for index in indexes:
+                partition = topic.partitions.get(index)
+                if partition is not None:
+                    self._partition_changed(topic.name, topic_id, index, partition)
+        if delta.configs_changed:
+            self._configs_changed(delta)
+
+    async def settled(self) -> None:
+        """Until every replica that the images so far want is open, and every other is gone."""
+        while self._directory_tasks:
+            await asyncio.wait(list(self._directory_tasks.values()))
+
+    def _brokers_changed(self) -> None:
+        brokers = self.image.brokers
+        eligible = {b: brokers[b].epoch for b in sorted(brokers) if brokers[b].active}
+        if eligible == self._eligible:
+            return
+        self._eligible = eligible
+        event = EligibleBrokers(eligible)
+        for replica in list(self._by_id.values()):
+            replica.tell(event)
+
+    def _partition_changed(
+        self, topic: str, topic_id: UUID, index: int, partition: PartitionRegistration
+    ) -> None:
+        replica = self._by_id.get((topic_id, index))
+        if self.config.node_id in partition.replicas:
+            if replica is not None:
+                replica.tell(_assigned(partition))
+            elif (topic_id, index) not in self._opening:
+                self._opening[topic_id, index] = None
+                self._start(f"{topic}-{index}", self._open(topic, topic_id, index))
+        elif replica is not None:
+            self._remove(replica, ErrorCode.not_leader_or_follower)
+
+    def _configs_changed(self, delta: ImageDelta) -> None:
+        topics = [name for kind, name in delta.configs_changed if kind == TOPIC_RESOURCE]
+        everything = len(topics) < len(delta.configs_changed)
+        for replica in list(self._by_id.values()):
+            if everything or replica.topic in topics:
+                settings = self._settings(self.image, replica.topic)
+                if settings != replica.settings:
+                    replica.settings = settings
+                    replica.log.config = settings.log
+                    replica.tell(MinIsr(settings.min_isr))
+
+    # -- opening and removing ------------------------------------------------------------------
+
+    def _start(self, directory: str, work: Any) -> None:
+        """Runs `work` after whatever is under way with that directory."""
+        before = self._directory_tasks.get(directory)
+
+        async def run() -> None:
+            if before is not None:
+                await asyncio.wait([before])
+            try:
+                await work
+            except FatalError as error:
+                self._on_fatal(error)
+            except Exception as error:  # noqa: BLE001 - the broker ends, saying why
+                self._on_fatal(FatalError(EXIT_DISK, f"{directory}: {error}"))
+            finally:
+                if self._directory_tasks.get(directory) is task:
+                    del self._directory_tasks[directory]
+
+        task = asyncio.get_running_loop().create_task(run(), name=f"replica-{directory}")
+        self._directory_tasks[directory] = task
+
+    async def _open(self, topic: str, topic_id: UUID, index: int) -> None:
+        key = (topic_id, index)
+        partition = self.image.partition(topic_id, index)
+        if partition is None or self._closed:
+            self._opening.pop(key, None)
+            return
+        settings = self._settings(self.image, topic)
+        try:
+            stored = await self.store.open(
+                topic,
+                topic_id,
+                index,
+                settings.log,
+                partition.directory_of(self.config.node_id),
+            )
+        finally:
+            self._opening.pop(key, None)
+        partition = self.image.partition(topic_id, index)
+        if self._closed:
+            return
+        if partition is None or self.config.node_id not in partition.replicas:
+            await self.store.delete(stored)
+            return
+        self._add(topic, topic_id, index, stored, partition)
+
+    def _add(
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        stored: StoredLog,
+        partition: PartitionRegistration,
+    ) -> None:
+        log = stored.log
+        settings = self._settings(self.image, topic)
+        log.config = settings.log
+        core = PartitionCore(
+            self.config.node_id,
+            lag_max_ms=self.config.replica_lag_time_max_ms,
+            min_isr=settings.min_isr,
+            log_start=log.log_start_offset,
+            log_end=log.end_offset,
+            high_watermark=stored.high_watermark,
+        )
+        replica = Replica(
+            topic,
+            topic_id,
+            index,
+            stored,
+            core,
+            settings,
+            self.env.clock,
+            self._on_propose,
+            self._on_follow,
+        )
+        self._by_name[topic, index] = replica
+        self._by_id[topic_id, index] = replica
+        replica.tell(EligibleBrokers(self._eligible))
+        replica.tell(_assigned(partition))
+
+    def _remove(self, replica: Replica, error: ErrorCode) -> None:
+        del self._by_id[replica.topic_id, replica.index]
+        if self._by_name.get((replica.topic, replica.index)) is replica:
+            del self._by_name[replica.topic, replica.index]
+        self._on_forget(replica)
+        replica.closed(error)
+        self._log.info("replica_removed", topic=replica.topic, partition=replica.index)
+        self._start(replica.name, self.store.delete(replica.stored))
+
+    # -- what the controller and time bring ----------------------------------------------------
+
+    def alter_partition_answered(
+        self, topic_id: UUID, index: int, event: AlterPartitionAnswered
+    ) -> None:
+        """The controller answered an ISR proposal."""
+        replica = self._by_id.get((topic_id, index))
+        if replica is not None:
+            replica.tell(event)
+
+    def tick(self) -> None:
+        """Looks for replicas that lag; to be called every half replica.lag.time.max.ms."""
+        for replica in list(self._by_id.values()):
+            replica.tell(Tick())
+
+    def delete_retired_segments(self) -> int:
+        """Applies retention to every log; how many segments went."""
+        wall_ms = self.env.clock.wall_ms()
+        count = 0
+        for replica in self:
+            if replica.failed:
+                continue
+            count += replica.log.delete_retired_segments(wall_ms, replica.core.high_watermark)
+            replica.log_start_moved()
+        return count
+
+    async def delete_due_files(self) -> None:
+        """Removes the files of segments that went long enough ago."""
+        await self.store.delete_due(self.env.clock.now_ms())
+
+    async def checkpoint_high_watermarks(self) -> None:
+        await self.store.write_high_watermarks(
+            {r.stored: r.core.high_watermark for r in self if not r.failed}
+        )
+
+    async def flush(self) -> None:
+        """Makes all logs durable and notes how far they are."""
+        await self.store.flush()
+
+    def read_failed(self, replica: Replica, error: Exception | None = None) -> None:
+        """The log could not be read where it should be."""
+        self._log.error(
+            "read_failed", topic=replica.topic, partition=replica.index, reason=str(error)
+        )
+
+    def disk_failed(self, replica: Replica, error: Exception) -> None:
+        """The disk refused an append. A full one may have room again: it is only refused."""
+        self._log.error(
+            "append_failed", topic=replica.topic, partition=replica.index, reason=str(error)
+        )
+        if isinstance(error, DiskError) and not isinstance(error, DiskFull):
+            replica.failed = True
+            if len(self.store.directories) == 1:
+                self._on_fatal(FatalError(EXIT_DISK, f"the only log directory failed: {error}"))
+
+    async def close(self) -> None:
+        """Ends waiting requests and openings, and writes the high watermarks down."""
+        self._closed = True
+        await self.settled()
+        for replica in self:
+            self._on_forget(replica)
+            replica.closed(ErrorCode.not_leader_or_follower)
+        await self.checkpoint_high_watermarks()
+
+
+def _assigned(partition: PartitionRegistration) -> Assigned:
+    return Assigned(
+        partition.replicas,
+        partition.isr,
+        partition.leader,
+        partition.leader_epoch,
+        partition.partition_epoch,
+        partition.leader_recovery_state != 0,
+    )
