@@ -24,10 +24,8 @@ def _handle(context: BrokerContext, request: Request) -> Any:
     if asked.topics is not None:
         wanted = {(t.topic, p): None for t in asked.topics for p in t.partitions}
     m: Any = response_module(ApiKey.DESCRIBE_LOG_DIRS, request.api_version)
-    results = tuple(
-        _directory(context, m, directory, wanted)
-        for directory in context.replicas.store.directories
-    )
+    directories = context.replicas.store.directories
+    results = tuple(_directory(context, m, directory, wanted) for directory in directories)
     return fill(
         m.DescribeLogDirsResponse,
         throttle_time=millis(0),

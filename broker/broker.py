@@ -49,10 +49,10 @@ Listener = tuple[str, str, int, int]
 class Broker:
     """A broker on `directories`, which are open and which it closes in `stop`.
 
-    `config` is the node's parsed file (metadata.configs.StaticConfig). `controller_endpoint` says who the
-    active controller is (id, host, port), None while that is unknown; call `controller_changed`
-    when its answer changes. `features` are the levels supported, by name. `on_fatal` gets the
-    error that ends the broker. Nothing runs before `start`.
+    `config` is the node's parsed file (metadata.configs.StaticConfig). `controller_endpoint` says
+    who the active controller is (id, host, port), None while that is unknown; call
+    `controller_changed` when its answer changes. `features` are the levels supported, by name.
+    `on_fatal` gets the error that ends the broker. Nothing runs before `start`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The logs of this broker across its log directories: which is where, made, removed, written down."""
+"""The logs of this broker in its log directories: found, made, taken out, written down."""
 
 from __future__ import annotations
 
@@ -51,11 +51,9 @@ class LogStore:
     @property
     def previous_epoch(self) -> int:
         """The broker epoch of the last clean stop; NO_EPOCH unless all directories agree on it."""
-        epochs = {d.previous_broker_epoch if d.was_clean else None for d in self.directories}
-        if len(epochs) != 1:
-            return NO_EPOCH
-        [epoch] = epochs
-        return NO_EPOCH if epoch is None else epoch
+        epochs = [d.previous_broker_epoch if d.was_clean else None for d in self.directories]
+        first = epochs[0]
+        return NO_EPOCH if first is None or any(e != first for e in epochs) else first
 
     async def open(
         self, topic: str, topic_id: UUID, index: int, config: LogConfig, directory_id: UUID | None

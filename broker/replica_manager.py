@@ -217,7 +217,7 @@ class ReplicaManager:
     async def _open(self, topic: str, topic_id: UUID, index: int) -> None:
         key = (topic_id, index)
         partition = self.image.partition(topic_id, index)
-        if partition is None or self._closed:
+        if partition is None or self._is_closed():
             self._opening.pop(key, None)
             return
         settings = self._settings(self.image, topic)
@@ -232,12 +232,15 @@ class ReplicaManager:
         finally:
             self._opening.pop(key, None)
         partition = self.image.partition(topic_id, index)
-        if self._closed:
+        if self._is_closed():
             return
         if partition is None or self.config.node_id not in partition.replicas:
             await self.store.delete(stored)
             return
         self._add(topic, topic_id, index, stored, partition)
+
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _add(
         self,
