@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metadata.features import TRANSACTIONS
+from metadata.features import EXIT_UNSUPPORTED_LEVEL, SUPPORTED, TRANSACTIONS, level_name
 from metadata.image import METADATA_VERSION, MetadataImage
 from metadata.records import (
     AbortTransactionRecord,
@@ -43,6 +43,7 @@ def activation_records(
         reason = "the bootstrap transaction was cut short" if empty else "controller failover"
         records.append(AbortTransactionRecord(reason=reason))
     if not empty:
+        _check_level(image.metadata_version)
         return records
     if not bootstrap:
         raise FatalError(
@@ -51,6 +52,7 @@ def activation_records(
             "was this directory formatted?",
         )
     level = bootstrap_level(bootstrap)
+    _check_level(level)
     if level >= TRANSACTIONS:
         records.append(BeginTransactionRecord(name=TRANSACTION_NAME))
     records += bootstrap
@@ -65,3 +67,14 @@ def bootstrap_level(bootstrap: Sequence[Record]) -> int:
         if isinstance(record, FeatureLevelRecord) and record.name == METADATA_VERSION:
             return record.feature_level
     raise FatalError(EXIT_NO_BOOTSTRAP, "the bootstrap records name no metadata.version")
+
+
+def _check_level(level: int) -> None:
+    """The controller writes in the ways of the levels it supports and knows no older ones."""
+    low, high = SUPPORTED[METADATA_VERSION]
+    if not low <= level <= high:
+        raise FatalError(
+            EXIT_UNSUPPORTED_LEVEL,
+            f"the cluster is at metadata.version {level} ({level_name(level)}); this version "
+            f"supports {low} ({level_name(low)}) to {high} ({level_name(high)})",
+        )

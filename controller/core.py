@@ -35,7 +35,6 @@ from controller.events import (
     Tick,
 )
 from controller.heartbeats import Heartbeats
-from metadata.features import NO_OP_RECORDS
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import NoOpRecord, Record, RegisterBrokerRecord, encode_at
 from wire.errors import ErrorCode, KafkaError
@@ -325,9 +324,7 @@ class Controller:
             if records:
                 self._append(records)
         if self._no_op_at_ms is not None and now_ms >= self._no_op_at_ms:
-            if self._context.metadata_version >= NO_OP_RECORDS:
-                self._append([NoOpRecord()])
-            self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
+            self._append([NoOpRecord()])
 
     def _expire_sessions(self) -> None:
         context = self._context

@@ -24,9 +24,6 @@ from metadata.records import (
 )
 from wire.uuids import MIGRATING_DIR, UNASSIGNED_DIR
 
-# metadata.version 3.2-IV0: an unclean election marks the partition as recovering.
-_RECOVERY_STATE_LEVEL = 3
-
 Acceptable = Callable[[int], bool]
 
 
@@ -107,8 +104,7 @@ def change_partition(
     recovery_state = target.recovery_state
     if chosen.unclean:
         isr = (chosen.leader,)
-        if metadata_version >= _RECOVERY_STATE_LEVEL:
-            recovery_state = RECOVERY_RECOVERING
+        recovery_state = RECOVERY_RECOVERING
     elif target.isr and target.isr != tuple(partition.isr):
         isr = target.isr
     if leader == NO_LEADER_CHANGE and _needs_new_epoch(partition, target, metadata_version):

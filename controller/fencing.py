@@ -14,13 +14,10 @@ from controller.cluster import Entry, acceptable_leader, leaderless, partitions_
 from controller.configs import unclean_election_enabled
 from controller.context import Context
 from controller.elections import Election, Wanted, change_partition
-from metadata.features import BROKER_REGISTRATION_CHANGES, CONTROLLED_SHUTDOWN_STATE
 from metadata.image import BrokerRegistration, MetadataImage
 from metadata.records import (
     BrokerRegistrationChangeRecord,
-    FenceBrokerRecord,
     Record,
-    UnfenceBrokerRecord,
     UnregisterBrokerRecord,
 )
 
@@ -32,37 +29,29 @@ _UNFENCE = -1
 def fence(context: Context, broker: BrokerRegistration) -> list[Record]:
     """Its leaderships and ISR places go to others, then it is fenced."""
     records = leave_partitions(context, broker.id)
-    if context.metadata_version >= BROKER_REGISTRATION_CHANGES:
-        records.append(
-            BrokerRegistrationChangeRecord(
-                broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE
-            )
+    records.append(
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE
         )
-    else:
-        records.append(FenceBrokerRecord(id=broker.id, epoch=broker.epoch))
+    )
     return records
 
 
 def unfence(context: Context, broker: BrokerRegistration) -> list[Record]:
     """It is active again, and leads what nobody leads and it may lead."""
-    records: list[Record] = []
-    if context.metadata_version >= BROKER_REGISTRATION_CHANGES:
-        records.append(
-            BrokerRegistrationChangeRecord(
-                broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE
-            )
+    records: list[Record] = [
+        BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE
         )
-    else:
-        records.append(UnfenceBrokerRecord(id=broker.id, epoch=broker.epoch))
+    ]
     waiting = (entry for entry in leaderless(context.image) if broker.id in entry[2].replicas)
-    records += _updates(context, waiting, plus=broker.id)
-    return records
+    return records + _updates(context, waiting, plus=broker.id)
 
 
 def begin_controlled_shutdown(context: Context, broker: BrokerRegistration) -> list[Record]:
     """Leaders move away before the broker stops."""
     records: list[Record] = []
-    if not broker.in_controlled_shutdown and context.metadata_version >= CONTROLLED_SHUTDOWN_STATE:
+    if not broker.in_controlled_shutdown:
         records.append(
             BrokerRegistrationChangeRecord(
                 broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1

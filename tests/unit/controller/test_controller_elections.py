@@ -66,8 +66,6 @@ def test_an_unclean_leader_is_alone_and_recovers():
     _, after = change(before, Wanted(isr=()), alive=(2, 3), election=Election.UNCLEAN)
     assert (after.leader, after.isr) == (2, (2,))
     assert after.leader_recovery_state == RECOVERY_RECOVERING
-    _, old = change(before, alive=(2, 3), election=Election.UNCLEAN, level=2)
-    assert old.leader_recovery_state == 0
 
 
 def test_an_isr_that_has_all_new_replicas_ends_the_reassignment():
