@@ -90,7 +90,21 @@ def _time(text: str) -> int:
 
 def run_verify(args: argparse.Namespace) -> int:
     """`audit verify`: 0 where no error was found, else 1."""
-    with _errors() as failed, _spark(args, args.directories) as (spark, progress):
+    return _guarded(_verify, args)
+
+
+def run_state(args: argparse.Namespace) -> int:
+    """`audit state`: 0 where the state is complete, else 1."""
+    return _guarded(_state, args)
+
+
+def run_timeline(args: argparse.Namespace) -> int:
+    """`audit timeline`: 0 once written."""
+    return _guarded(_timeline, args)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    with _spark(args, args.directories) as (spark, progress):
         from spark_audit.session import on_spark
         from spark_audit.verify import verify
 
@@ -101,12 +115,10 @@ def run_verify(args: argparse.Namespace) -> int:
             for line in _verify_lines(document):
                 print(line)
         return 0 if document["sound"] else 1
-    return failed.code
 
 
-def run_state(args: argparse.Namespace) -> int:
-    """`audit state`: 0 where the state is complete, else 1."""
-    with _errors() as failed, _spark(args, [args.directory]) as (spark, progress):
+def _state(args: argparse.Namespace) -> int:
+    with _spark(args, [args.directory]) as (spark, progress):
         from spark_audit.replay import Limit
         from spark_audit.session import on_spark
         from spark_audit.state import state_at
@@ -119,44 +131,34 @@ def run_state(args: argparse.Namespace) -> int:
             _print_json(document["state"], indent=2)
             print(_state_line(document), file=sys.stderr)
         return 0 if document["complete"] else 1
-    return failed.code
 
 
-def run_timeline(args: argparse.Namespace) -> int:
-    """`audit timeline`: 0 once written."""
-    with _errors() as failed:
-        if args.format == "parquet" and not args.out:
-            raise AuditError("--format parquet needs --out, a path that doesn't exist yet")
-        with _spark(args, [args.directory]) as (spark, progress):
-            from spark_audit.timeline import timeline
+def _timeline(args: argparse.Namespace) -> int:
+    if args.format == "parquet" and not args.out:
+        raise AuditError("--format parquet needs --out, a path that doesn't exist yet")
+    with _spark(args, [args.directory]) as (spark, progress):
+        from spark_audit.timeline import timeline
 
-            progress(f"{args.directory}: reading events")
-            events = timeline(spark, args.directory)
-            if args.format == "parquet":
-                events.write.parquet(args.out)
-                return 0
-            rows = events.toArrow().to_pylist()
-            if args.format == "json":
-                text = json.dumps({"directory": args.directory, "events": rows})
-            else:
-                text = _events_table(rows)
-            _write(text, args.out)
+        progress(f"{args.directory}: reading events")
+        events = timeline(spark, args.directory)
+        if args.format == "parquet":
+            events.write.parquet(args.out)
             return 0
-    return failed.code
+        rows = events.toArrow().to_pylist()
+        if args.format == "json":
+            text = json.dumps({"directory": args.directory, "events": rows})
+        else:
+            text = _events_table(rows)
+        _write(text, args.out)
+        return 0
 
 
-class _Failed:
-    """What an `_errors` block leaves behind when it caught something."""
-
-    code = 1
-
-
-@contextmanager
-def _errors() -> Iterator[_Failed]:
-    """Turns expected errors into one line on stderr; the code after the block returns 1."""
-    failed = _Failed()
+def _guarded(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Runs a command; an expected error becomes one line on stderr and exit code 1."""
     try:
-        yield failed
+        return command(args)
+    except BrokenPipeError:
+        raise
     except AuditError as error:
         print(f"error: {error}", file=sys.stderr)
     except OSError as error:
@@ -168,6 +170,7 @@ def _errors() -> Iterator[_Failed]:
         from spark_audit.session import one_line
 
         print(f"error: Spark: {one_line(error)}", file=sys.stderr)
+    return 1
 
 
 @contextmanager
@@ -240,8 +243,8 @@ def _verify_lines(document: dict[str, Any]) -> Iterator[str]:
         if len(findings) > _SHOWN_FINDINGS:
             yield f"  … and {len(findings) - _SHOWN_FINDINGS} more (--json lists all)"
     for entry in document["between"]:
-        verdict = "diverged" if entry["diverged"] else "agree"
-        yield f"{entry['a']} and {entry['b']} {verdict}: {entry['detail']}"
+        verdict = "DIVERGED: " if entry["diverged"] else ""
+        yield f"{entry['a']} and {entry['b']}: {verdict}{entry['detail']}"
 
 
 def _state_line(document: dict[str, Any]) -> str:

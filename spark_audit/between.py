@@ -123,7 +123,7 @@ def compare_logs(
         return entries, findings
     prints = [prints_of(directory, run) for directory in directories]
     for (i, a), (j, b) in combinations(enumerate(directories), 2):
-        entry = {
+        entry: dict[str, Any] = {
             "a": a.path,
             "b": b.path,
             "common_end_offset": None,

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_audit.columns import COLUMNS, DEFAULT_SCHEMA, ChunkColumns
-from spark_audit.files import AuditError, Files, open_directory
+from spark_audit.files import AuditError, Files, Segment, SnapshotFile, open_directory
 from spark_audit.rows import chunks
 from spark_audit.scan import SLICE_BYTES, cuts
 from spark_audit.walk import walk
@@ -75,9 +75,10 @@ class KraftReader(DataSourceReader):
         pieces = []
         for path in self._paths:
             directory = open_directory(path)
-            listed = [*directory.segments] if self._segments else []
+            listed: list[Segment | SnapshotFile] = [*directory.segments] if self._segments else []
+            listed += directory.snapshots if self._snapshots else ()
             parts = []
-            for file in [*listed, *(directory.snapshots if self._snapshots else ())]:
+            for file in listed:
                 bounds = cuts(directory.files, file.name, file.size, self._slice_bytes)
                 parts += [(file.name, start, end) for start, end in pairwise(bounds)]
             pieces += _together(directory.files, parts, self._slice_bytes)

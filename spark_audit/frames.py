@@ -79,11 +79,8 @@ class Headers:
 
     @property
     def control(self) -> Mask:
-        return (self.attributes & 0x20) != 0
-
-    @property
-    def next_offset(self) -> Ints:
-        return self.base_offset + self.last_delta + 1
+        mask: Mask = (self.attributes & 0x20) != 0
+        return mask
 
 
 def read_headers(data: Bytes, positions: Ints) -> Headers:
@@ -205,4 +202,4 @@ def _assemble(
     appended = (headers.attributes & 0x08) != 0  # log-append time is the batch's alone
     if appended.any():
         timestamp = np.where(appended[batch], headers.max_timestamp[batch], timestamp)
-    return Frames(batch, headers.base_offset[batch] + joined[2], timestamp, *joined[3:7], odd)
+    return Frames(batch, headers.base_offset[batch] + joined[2], timestamp, *joined[3:], odd)  # type: ignore[call-arg]

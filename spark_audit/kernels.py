@@ -97,7 +97,7 @@ def partition_record(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
     if version >= 1:
         _, count, here, fine = _array(data, here, limit, 16)
         ok &= fine & (count >= 0)
-    tags = {0: (None, 1)}
+    tags: dict[int, tuple[str | None, int]] = {0: (None, 1)}
     if version >= 2:
         tags |= {1: (None, -4), 2: (None, -4)}
     ok &= _Tags(data, here, limit, ok, tags).ok
@@ -119,7 +119,7 @@ def partition_change(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
     ok = (end - body) >= 4 + 16 + 1
     at = np.where(ok, body, 0)
     limit = np.where(ok, end, len(data) - 64)
-    tags = {
+    tags: dict[int, tuple[str | None, int]] = {
         0: ("isr", -4), 1: ("leader", 4), 2: ("replicas", -4), 3: (None, -4), 4: (None, -4),
         5: (None, 1),
     }  # fmt: skip

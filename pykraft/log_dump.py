@@ -1,0 +1,235 @@
+"""`pykraft log dump`: decodes segments and snapshots of any Kafka log directory.
+
+Records of the metadata log and of snapshots are shown in their schemas' field names; all other
+records with key and value as they are. Needs neither pyspark nor numpy.
+"""
+
+from __future__ import annotations
+
+import json as jsonlib
+import mmap
+import os
+import re
+import sys
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+from metadata import records as metadata_records
+from metadata.records import name_of, to_json
+from spark_audit.control import control_json
+from spark_audit.walk import Damage, merge, walk
+from wire.batch import BatchHeader, Record, decode_records, read_header
+from wire.control import decode_control
+from wire.errors import DecodeError
+
+CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+_METADATA = "__cluster_metadata"
+_LOG = re.compile(r"\.(log|checkpoint)$")
+_CHECKPOINT = re.compile(r"^(\d{20}-\d{10}|bootstrap)\.checkpoint$")
+
+
+def dump(paths: Sequence[str], json: bool, out: TextIO) -> int:
+    """Writes what the files hold to `out`: JSON lines, or lines for a person.
+
+    A directory stands for all segments and snapshots in it. Damage is part of what is written;
+    the exit code is 1 only where a path can't be read, which is named on stderr.
+    """
+    clean = True
+    for path in paths:
+        files = _files_of(path)
+        if isinstance(files, str):
+            print(f"error: {files}", file=sys.stderr)
+            clean = False
+            continue
+        for file in files:
+            try:
+                for line in dump_file(file):
+                    out.write((jsonlib.dumps(line) if json else _text(line)) + "\n")
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                print(f"error: {file}: {error.strerror or error}", file=sys.stderr)
+                clean = False
+    return 0 if clean else 1
+
+
+def _files_of(path: str) -> list[str] | str:
+    """The files that a path stands for, or what is wrong with it."""
+    if os.path.isdir(path):
+        inside = os.path.join(path, f"{_METADATA}-0")
+        names = [name for name in sorted(os.listdir(path)) if _is_dumped(path, name)]
+        if not names and os.path.isdir(inside):
+            return _files_of(inside)
+        if not names:
+            return f"{path}: no .log or .checkpoint file in it"
+        return [os.path.join(path, name) for name in names]
+    if not os.path.exists(path):
+        return f"{path}: no such file or directory"
+    if not _LOG.search(path):
+        return f"{path}: neither a .log nor a .checkpoint file"
+    return [path]
+
+
+def _is_dumped(directory: str, name: str) -> bool:
+    if not os.path.isfile(os.path.join(directory, name)):
+        return False
+    # A broker's own checkpoint files (recovery-point-offset-checkpoint …) have another form.
+    return name.endswith(".log") or bool(_CHECKPOINT.match(name))
+
+
+def _is_metadata(path: str) -> bool:
+    folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    return path.endswith(".checkpoint") or folder.startswith(_METADATA)
+
+
+def dump_file(path: str) -> Iterator[dict[str, Any]]:
+    """The lines of one file, as the objects of `log dump --json`.
+
+    OSError where the file can't be read.
+    """
+    is_metadata = _is_metadata(path)
+    name = os.path.basename(path)
+    with open(path, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            positions, damages = walk(data)
+            for item in merge(positions, damages):
+                if isinstance(item, Damage):
+                    if item.code == "crc-mismatch":
+                        header = read_header(data, item.position)
+                        yield _batch_line(name, item.position, header, crc_ok=False)
+                    yield _damage_line(name, item.position, item.code, item.detail)
+                else:
+                    yield from _batch_lines(name, data, item, is_metadata)
+
+
+def _damage_line(file: str, position: int, code: str, detail: str) -> dict[str, Any]:
+    return {"kind": "damage", "file": file, "position": position, "code": code, "detail": detail}
+
+
+def _batch_lines(
+    file: str, data: mmap.mmap, position: int, is_metadata: bool
+) -> Iterator[dict[str, Any]]:
+    size = int.from_bytes(data[position + 8 : position + 12], "big") + 12
+    batch = data[position : position + size]
+    try:
+        header = read_header(batch)
+    except DecodeError as error:
+        yield _damage_line(file, position, "bad-records", str(error))
+        return
+    yield _batch_line(file, position, header)
+    # Compaction takes records out of batches, but never from the metadata log.
+    if is_metadata and header.count != header.last_offset_delta + 1:
+        detail = f"{header.count} records, last delta {header.last_offset_delta}"
+        yield _damage_line(file, position, "count-mismatch", detail)
+    try:
+        records = decode_records(batch, 0, header)
+    except DecodeError as error:
+        yield _damage_line(file, position, "bad-records", str(error))
+        return
+    for record in records:
+        line = _record_line(file, header, record)
+        try:
+            _decode_into(line, header, record, is_metadata)
+        except DecodeError as error:
+            yield line
+            detail = f"offset {record.offset}: {error}"
+            yield _damage_line(file, position, "undecodable", detail)
+            continue
+        yield line
+
+
+def _batch_line(
+    file: str, position: int, header: BatchHeader, crc_ok: bool = True
+) -> dict[str, Any]:
+    return {
+        "kind": "batch",
+        "file": file,
+        "position": position,
+        "base_offset": header.base_offset,
+        "last_offset": header.last_offset,
+        "epoch": header.leader_epoch,
+        "crc_ok": crc_ok,
+        "codec": CODECS.get(header.codec, str(header.codec)),
+        "control": header.is_control,
+        "transactional": header.is_transactional,
+        "producer_id": header.producer_id,
+        "producer_epoch": header.producer_epoch,
+        "base_sequence": header.base_sequence,
+        "records": header.count,
+        "base_timestamp": header.base_timestamp,
+        "max_timestamp": header.max_timestamp,
+        "bytes": header.length,
+    }
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode("ascii")
+
+
+def _record_line(file: str, header: BatchHeader, record: Record) -> dict[str, Any]:
+    return {
+        "kind": "record",
+        "file": file,
+        "offset": record.offset,
+        "epoch": header.leader_epoch,
+        "timestamp": record.timestamp,
+        "type": None,
+        "version": None,
+        "data": None,
+        "key": _base64(record.key),
+        "value": _base64(record.value),
+        "headers": [[name, _base64(value)] for name, value in record.headers],
+    }
+
+
+def _decode_into(
+    line: dict[str, Any], header: BatchHeader, record: Record, is_metadata: bool
+) -> None:
+    """Fills in type, version and data where the record's type is known; DecodeError."""
+    if header.is_control:
+        control = decode_control(record.key, record.value)
+        line["type"], line["version"] = control.name, control.version
+        if control.entity is None:
+            return
+        line["data"] = control_json(control.entity)
+    elif is_metadata:
+        if record.value is None:
+            raise DecodeError("a metadata record without a value")
+        decoded = metadata_records.decode(record.value)
+        line["type"], line["version"] = name_of(decoded.api_key), decoded.version
+        if isinstance(decoded.record, metadata_records.UnknownRecord):
+            return
+        line["data"] = to_json(decoded.record, decoded.version)
+    else:
+        return
+    line["key"] = line["value"] = None
+
+
+def _text(line: dict[str, Any]) -> str:
+    """One line for a person."""
+    if line["kind"] == "damage":
+        return (
+            f"{line['file']}: DAMAGE at byte {line['position']}: {line['code']}: {line['detail']}"
+        )
+    if line["kind"] == "batch":
+        marks = [name for name in ("control", "transactional") if line[name]]
+        producer = ""
+        if line["producer_id"] >= 0:
+            producer = (
+                f" producer {line['producer_id']}/{line['producer_epoch']}"
+                f" sequence {line['base_sequence']}"
+            )
+        return (
+            f"{line['file']}: batch at byte {line['position']}: offsets {line['base_offset']} to"
+            f" {line['last_offset']}, epoch {line['epoch']}, {line['records']} records,"
+            f" {line['bytes']} bytes, {line['codec']}, time {line['max_timestamp']}"
+            f"{''.join(f', {mark}' for mark in marks)}{producer}"
+        )
+    head = f"  {line['offset']} (epoch {line['epoch']}, time {line['timestamp']})"
+    if line["type"] is not None and line["data"] is not None:
+        return f"{head} {line['type']} v{line['version']} {jsonlib.dumps(line['data'])}"
+    kind = "" if line["type"] is None else f" {line['type']} v{line['version']}"
+    return f"{head}{kind} key {line['key']} value {line['value']}"
