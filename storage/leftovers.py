@@ -10,6 +10,19 @@ from world.env import Disk
 _OWN_TEMPORARY = (names.LEADER_EPOCHS + ".tmp", names.PARTITION_METADATA + ".tmp")
 
 
+async def make_directory(disk: Disk, path: str) -> None:
+    """Make a directory and those above it that are missing, all durably."""
+    missing = []
+    above = path
+    while above and not disk.is_dir(above):
+        missing.append(above)
+        above = above.rpartition("/")[0]
+    if missing:
+        disk.make_dirs(path)
+    for made in reversed(missing):
+        await disk.sync_dir(made.rpartition("/")[0] or ("/" if made.startswith("/") else "."))
+
+
 def sweep(disk: Disk, directory: str) -> list[str]:
     """Remove or finish what was left behind; the paths removed.
 

@@ -15,7 +15,7 @@ from storage import names, producer_files
 from storage.config import LogConfig
 from storage.epochs import LeaderEpochs
 from storage.index import ActiveIndex, plausible
-from storage.leftovers import sweep
+from storage.leftovers import make_directory, sweep
 from storage.producers import ProducerState
 from storage.scan import Damage, Scan, ScanRules, scan_segment
 from storage.segment import Segment, create_segment, rebuild_tail, stored_index
@@ -95,9 +95,7 @@ class Loader:
     async def load(self) -> None:
         """Do it all. Raises DiskError."""
         disk, directory = self._disk, self.directory
-        if not disk.is_dir(directory):
-            disk.make_dirs(directory)
-            await disk.sync_dir(directory.rpartition("/")[0] or "/")
+        await make_directory(disk, directory)
         self.recovery.removed += sweep(disk, directory)
         self._read_topic_id()
         bases = self._bases()
@@ -238,10 +236,11 @@ class Loader:
             contiguous=self._config.contiguous,
             pass_damage_below=0 if self._strict else self._synced,
         )
+        thinned = False
         for number in range(first, len(bases)):
             base = bases[number]
             if number > first:
-                problem = self._misplaced(base)
+                problem = self._misplaced(base, thinned)
                 if problem is not None:
                     self._stop_at(problem, None, bases[number:])
                     return
@@ -249,6 +248,7 @@ class Loader:
             segment = self._open_segment(base)
             expected = max(base, self.end_offset)
             scan = await self._read_segment(base, expected, rules, self.producers)
+            thinned = scan.thinned
             segment.index = scan.index
             segment.first_timestamp = scan.first_timestamp
             self.segments.append(segment)
@@ -261,10 +261,14 @@ class Loader:
         if not self._options.clean and self.end_offset < self._synced:
             self._report_short()
 
-    def _misplaced(self, base: int) -> Damage | None:
-        """Why a segment of this base can't follow the ones before."""
+    def _misplaced(self, base: int, thinned: bool) -> Damage | None:
+        """Why a segment of this base can't follow the one before, which ends lower.
+
+        A power loss can take the end of a segment and leave the next one. Only where
+        compaction has been at work may offsets be missing in between.
+        """
         end = self.end_offset
-        if base == end or (base > end and not self._config.contiguous):
+        if base == end or (base > end and thinned and not self._config.contiguous):
             return None
         path = self._path(names.segment_file(base, names.LOG))
         return Damage(end, path, 0, f"segment begins at offset {base}, expected {end}")

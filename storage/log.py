@@ -165,7 +165,9 @@ class Log:
                 ErrorCode.record_list_too_large, f"{plan.size} bytes don't fit in a segment"
             )
         if self._roll_is_due(plan):
-            self.roll(max(self.end_offset, headers[0].base_offset))
+            self.roll()
+            if plan.next_offset - 1 - self.active.base_offset > _MAX_SEGMENT:
+                self.roll(headers[0].base_offset)
         segment = self.active
         position = segment.file.append(plan.slices)
         if segment.first_timestamp < 0:
@@ -306,6 +308,9 @@ class Log:
             self._retire(self.segments.pop(base))
         end = self._cut_segment(segment, offset)
         self.active = segment
+        if end < self.log_start_offset:  # the batch that was cut spans the start
+            self.truncate_and_restart_at(self.log_start_offset)
+            return
         self._cut_state(end)
 
     def _cut_segment(self, segment: Segment, offset: int) -> int:

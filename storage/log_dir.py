@@ -13,6 +13,7 @@ from uuid import UUID
 
 from storage import names
 from storage.config import LogConfig
+from storage.leftovers import make_directory
 from storage.log import Log
 from wire import checkpoints, clean_shutdown, meta_properties
 from wire.errors import DamagedFile
@@ -61,7 +62,7 @@ class LogDirectory:
 
         Raises AlreadyLocked, DiskError, or DamagedFile if meta.properties makes no sense.
         """
-        env.disk.make_dirs(path)
+        await make_directory(env.disk, path)
         directory = cls(env, path, env.disk.lock(f"{path}/{LOCK}"))
         try:
             await directory._load()

@@ -35,7 +35,8 @@ class Scan:
     """What a scan found: sound bytes up to `end`, offsets up to `next_offset` (exclusive).
 
     `problem` says why it ended before the end of the file (None: it didn't), `damage` lists
-    batches of wrong CRC that were passed over.
+    batches of wrong CRC that were passed over. `thinned`: offsets are missing inside, as
+    compaction leaves a segment.
     """
 
     index: ActiveIndex
@@ -44,6 +45,7 @@ class Scan:
     problem: Damage | None = None
     damage: list[Damage] = field(default_factory=list)
     first_timestamp: int = -1
+    thinned: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ def scan_segment(
         if reason is not None:
             scan.problem = Damage(scan.next_offset, file.path, position, reason)
             return scan
+        if header.base_offset != scan.next_offset or header.count <= header.last_offset_delta:
+            scan.thinned = True
         if position == 0:
             scan.first_timestamp = header.max_timestamp
         scan.index.add(header, base_offset, position)

@@ -222,9 +222,9 @@ class Media:
         """Damage one byte, durably and without leaving a trace."""
         node = self.find(path)
         assert isinstance(node, _Inode), path
-        node.harden(len(node.pending))
+        node.drop(len(node.pending))
         node.content[position] ^= mask
-        node.durable[position] ^= mask
+        node.durable = bytearray(node.content)
 
     def find(self, path: str) -> _Inode | _Directory | None:
         node: _Inode | _Directory | None = self.root
