@@ -130,6 +130,7 @@ class LogView:
         offset = earliest_snapshot.offset
         assert self.start <= offset <= self.end, (self.start, offset, self.end)
         self.start = offset
+        self.synced_end = max(self.synced_end, offset)  # the snapshot is durable
         self.earliest_snapshot = earliest_snapshot
         kept: EpochStart | None = None
         while self.epochs and self.epochs[0].start_offset <= offset:

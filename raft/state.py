@@ -116,7 +116,7 @@ class Quorum:
         self.now_ms = 0
         self.effects: list[Effect] = []
         self.is_voter = voters.contains(key)
-        self.role: Role = Unattached(None, FetchSlot(None))
+        self.role: Role = Unattached(None, FetchSlot(0))
         self._stored = stored
         self._announced = (NO_LEADER, stored.epoch)
 
@@ -220,10 +220,8 @@ class Quorum:
             self.epoch, self.voted, self.leader_id = epoch, None, NO_LEADER
         if voted is not None and self.voted is None:
             self.voted = voted
-        slot = FetchSlot(self.now_ms)
-        if isinstance(self.role, Unattached):
-            slot = self.role.slot
-        self._switch(Unattached(election_at_ms if self.may_stand else None, slot))
+        at_ms = election_at_ms if self.may_stand else None
+        self._switch(Unattached(at_ms, FetchSlot(self.now_ms)))
 
     def _pending_election_at_ms(self) -> int | None:
         role = self.role

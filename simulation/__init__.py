@@ -1,0 +1,4 @@
+"""The simulated world: members, networks and disks driven by one seed, and the checkers.
+
+`raft_core` simulates the quorum core alone.
+"""

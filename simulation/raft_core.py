@@ -1,0 +1,488 @@
+"""The seeded simulation of the quorum core: members, a network, faults, one virtual clock.
+
+A run is a function of its seed. First comes a phase in which anything within the fault budget
+may happen: messages delayed, lost, doubled and overtaken, links cut one way or both, members
+killed with their unsynced writes lost, slow disks, pauses, damage, snapshots and trimmed logs.
+Which of these happen is drawn per seed. Then everything heals, and the quorum must converge.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from uuid import UUID
+
+from raft.events import (
+    ConfirmLeadership,
+    Disconnected,
+    Event,
+    LeaderAppend,
+    RequestAbandoned,
+    RequestFailed,
+    RequestReceived,
+    Resign,
+    ResponseReceived,
+    ServeParked,
+    Tick,
+)
+from raft.messages import Request, Response
+from raft.state import QuorumConfig
+from raft.voters import ReplicaKey, Voter, VoterSet
+from simulation.raft_checks import RaftChecks, Violation
+from simulation.raft_node import SimulatedMember
+
+EVENTS_MIN = 1_000
+CHAOS_EVENTS = 850
+CHAOS_MAX_MS = 60_000
+CONVERGE_MAX_MS = 20_000
+REQUEST_TIMEOUT_MS = 400
+
+CONFIG = QuorumConfig(
+    election_timeout_ms=200,
+    fetch_timeout_ms=400,
+    election_backoff_max_ms=200,
+    retry_backoff_ms=10,
+    fetch_max_wait_ms=100,
+    lost_leader_wait_max_ms=20,
+    pre_vote_backoff_max_ms=80,
+    observer_session_ms=5_000,
+)
+
+
+@dataclass(slots=True)
+class Faults:
+    """What may happen in a run, drawn from its seed. Rates are shares of 1."""
+
+    lose: float = 0.0
+    double: float = 0.0
+    delay_max_ms: int = 3
+    slow_disk: float = 0.0
+    spoiled_download: float = 0.0
+    kinds: tuple[str, ...] = ()
+    every_ms: int = 300
+
+    @classmethod
+    def draw(cls, chance: random.Random) -> Faults:
+        all_kinds = ("kill", "power", "cut", "isolate", "flap", "pause", "resign", "damage")
+        kinds = tuple(kind for kind in all_kinds if chance.random() < 0.5)
+        if not {"kill", "power"} & {*kinds}:
+            kinds += (chance.choice(("kill", "power")),)
+        return cls(
+            lose=chance.choice((0.0, 0.0, 0.02, 0.1)),
+            double=chance.choice((0.0, 0.0, 0.05)),
+            delay_max_ms=chance.choice((2, 5, 30)),
+            slow_disk=chance.choice((0.0, 0.05, 0.2)),
+            spoiled_download=chance.choice((0.0, 0.2)),
+            kinds=kinds,
+            every_ms=chance.choice((100, 250, 500)),
+        )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did. `trace` is a hash over every event and effect."""
+
+    seed: int
+    events: int
+    trace: str
+    counts: dict[str, int]
+    story: list[str] = field(default_factory=list)
+
+
+_COUNTED = (
+    "elections", "crashes", "damages", "truncations", "snapshots written", "snapshots fetched",
+    "cuts", "reads confirmed", "resignations", "records committed",
+)  # fmt: skip
+
+
+class RaftWorld:
+    """All members of one run, and what lies between them."""
+
+    def __init__(self, seed: int, *, tell: bool = False) -> None:
+        self.seed = seed
+        self.chance = random.Random(f"{seed}/world")
+        self.faults = Faults.draw(random.Random(f"{seed}/faults"))
+        self.config = CONFIG
+        size = self.chance.choice((1, 3, 3, 3, 3, 5))
+        keys = [ReplicaKey(i, UUID(int=1000 + i)) for i in range(1, size + 2)]
+        dynamic = self.chance.random() < 0.5
+        self.voters = VoterSet(
+            Voter(key if dynamic else ReplicaKey(key.node_id)) for key in keys[:size]
+        )
+        self.checks = RaftChecks(self.voters)
+        self.counts = dict.fromkeys(_COUNTED, 0)
+        # One observer in half the runs, with the next id.
+        observers = self.chance.randint(0, 1)
+        self.members = {key.node_id: SimulatedMember(self, key) for key in keys[: size + observers]}
+        self.disks = {node_id: member.disk for node_id, member in self.members.items()}
+        self.now_ms = 0
+        self.events = 0
+        self.calm = False
+        self._committed_at_heal = 0
+        self.tell = tell
+        self.story: list[str] = []
+        self._cuts: dict[tuple[int, int], int] = {}  # (from, to) -> until
+        self._links: dict[tuple[int, int], int] = {}
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+        self._serving: dict[int, None] = {}
+        self._trace = blake2b(digest_size=16)
+
+    # The clock
+
+    def at(self, at_ms: int, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (at_ms, self._sequence, action))
+
+    def after(self, member: SimulatedMember, delay_ms: int, action: Callable[[], None]) -> None:
+        """Do `action` later, unless the member has died by then."""
+        incarnation = member.incarnation
+
+        def act() -> None:
+            if member.incarnation == incarnation and member.core is not None:
+                action()
+
+        self.at(self.now_ms + delay_ms, act)
+
+    def run_until(self, stop: Callable[[], bool], limit_ms: int) -> bool:
+        """Let time pass until `stop` (True) or the limit (False)."""
+        while not stop():
+            if not self._heap or self._heap[0][0] > limit_ms:
+                self.now_ms = max(self.now_ms, limit_ms)
+                return False
+            self.now_ms, _, action = heapq.heappop(self._heap)
+            action()
+        return True
+
+    # Events
+
+    def deliver(self, member: SimulatedMember, event: Event) -> None:
+        if member.core is None:
+            return
+        if member.paused_until_ms > self.now_ms:
+            self.after(
+                member,
+                member.paused_until_ms - self.now_ms,
+                lambda: self.deliver(member, event),
+            )
+            return
+        self.events += 1
+        effects = member.handle(event, self.now_ms)
+        line = f"{self.now_ms} {member.node_id} {event!r} {effects!r}"
+        self._trace.update(line.encode())
+        if self.tell:
+            self.story.append(line)
+        member.core.check_invariants()
+        member.perform(effects)
+        self._wake(member)
+
+    def _wake(self, member: SimulatedMember) -> None:
+        assert member.core is not None
+        deadline_ms = member.core.deadline_ms
+        if deadline_ms is None:
+            return
+        deadline_ms = max(deadline_ms, self.now_ms + 1)
+        if member.tick_at_ms is None or deadline_ms < member.tick_at_ms:
+            member.tick_at_ms = deadline_ms
+
+            def tick() -> None:
+                if member.tick_at_ms == deadline_ms:
+                    member.tick_at_ms = None
+                    self.deliver(member, Tick())
+
+            self.after(member, deadline_ms - self.now_ms, tick)
+
+    def serve_parked_soon(self, member: SimulatedMember) -> None:
+        if member.node_id in self._serving:
+            return
+        self._serving[member.node_id] = None
+
+        def serve() -> None:
+            self._serving.pop(member.node_id, None)
+            self.deliver(member, ServeParked())
+
+        self.at(self.now_ms, serve)
+
+    def note(self, text: str) -> None:
+        self._trace.update(f"{self.now_ms} {text}".encode())
+        if self.tell:
+            self.story.append(f"{self.now_ms} -- {text}")
+
+    # The network
+
+    def disk_delay_ms(self) -> int:
+        if not self.calm and self.chance.random() < self.faults.slow_disk:
+            return self.chance.randint(10, 120)
+        return self.chance.randint(0, 3)
+
+    def _carry(self, src: int, dst: int, action: Callable[[], None]) -> bool:
+        """Have `action` happen at `dst` after a delay; False if the message is lost."""
+        if self._cuts.get((src, dst), 0) > self.now_ms:
+            return False
+        if not self.calm and self.chance.random() < self.faults.lose:
+            return False
+        most_ms = 2 if self.calm else self.faults.delay_max_ms
+        self.at(self.now_ms + self.chance.randint(0, most_ms), action)
+        return True
+
+    def link(self, src: int, dst: int) -> int:
+        return self._links.setdefault((src, dst), (src * 100 + dst) * 1_000_000)
+
+    def send_request(self, member: SimulatedMember, peer_id: int, request: Request) -> None:
+        self._sequence += 1
+        number = self._sequence
+        member.outgoing[number] = (peer_id, request)
+        link = self.link(member.node_id, peer_id)
+        peer = self.members[peer_id]
+        incarnation = member.incarnation
+
+        def arrive(by_link: int) -> None:
+            if peer.core is None:
+                if not peer.deaf:
+                    self.after(member, 1, lambda: self._fail(member, number, hung_up=False))
+                return
+            self._sequence += 1
+            token = self._sequence
+            peer.incoming[token] = (member.node_id, incarnation, number, request)
+            self.deliver(peer, RequestReceived(token, by_link, request))
+
+        self._carry(member.node_id, peer_id, lambda: arrive(link))
+        if not self.calm and self.chance.random() < self.faults.double:
+            # A copy that an older connection still held.
+            self._carry(member.node_id, peer_id, lambda: arrive(-number))
+        self.after(member, REQUEST_TIMEOUT_MS, lambda: self._fail(member, number, hung_up=True))
+
+    def send_response(
+        self, member: SimulatedMember, pending: tuple[int, int, int, Request], response: Response
+    ) -> None:
+        asker_id, incarnation, number, request = pending
+        asker = self.members[asker_id]
+
+        def arrive() -> None:
+            if asker.incarnation == incarnation and asker.outgoing.pop(number, None) is not None:
+                self.deliver(asker, ResponseReceived(member.node_id, request, response))
+
+        self._carry(member.node_id, asker_id, arrive)
+
+    def _fail(self, member: SimulatedMember, number: int, *, hung_up: bool) -> None:
+        """A request gets no answer. After a timeout its connection is closed, too."""
+        entry = member.outgoing.pop(number, None)
+        if entry is None:
+            return
+        peer_id, request = entry
+        self.deliver(member, RequestFailed(peer_id, request))
+        if hung_up:
+            self.drop_link(member, peer_id)
+
+    def drop_link(self, member: SimulatedMember, peer_id: int) -> None:
+        """The connection from `member` to a peer is gone, with all that was under way on it."""
+        key = (member.node_id, peer_id)
+        self._links[key] = self.link(*key) + 1
+        for number, (to, _) in list(member.outgoing.items()):
+            if to == peer_id:
+                self._fail(member, number, hung_up=False)
+        self.deliver(member, Disconnected(peer_id))
+        peer = self.members[peer_id]
+        for token, entry in list(peer.incoming.items()):
+            if entry[0] == member.node_id and self.chance.random() < 0.5:
+                peer.incoming.pop(token, None)
+                self.deliver(peer, RequestAbandoned(token))
+
+    # Faults
+
+    def kill(self, member: SimulatedMember, *, power: bool) -> None:
+        """Stop a member at once. A killed process is missed by its peers, a dead machine isn't."""
+        if member.core is None:
+            return
+        self.note(f"{'power cut' if power else 'kill'} {member.node_id}")
+        self.counts["crashes"] += 1
+        member.die(keep_all=not power and self.chance.random() < 0.5)
+        member.deaf = power
+        if not power:
+            for peer in self.members.values():
+                if peer is not member:
+                    self.after(
+                        peer,
+                        self.chance.randint(0, 3),
+                        lambda peer=peer: self.drop_link(peer, member.node_id),  # type: ignore[misc]
+                    )
+        # Often back before anybody has noticed.
+        down_ms = self.chance.randint(1, self.chance.choice((10, 1_500)))
+        self.at(self.now_ms + down_ms, lambda: self.boot(member))
+
+    def boot(self, member: SimulatedMember) -> None:
+        if member.core is None:
+            self.note(f"boot {member.node_id}")
+            member.boot()
+
+    def _damage(self, member: SimulatedMember) -> None:
+        """Spoil durable records of a member: of one at a time, and never of a lonely one."""
+        others_whole = all(
+            (other.core is None or other.core.state.needs_end is None) and not other.disk.needs_end
+            for other in self.members.values()
+        )
+        if len(self.voters) < 3 or not others_whole:
+            return
+        self.kill(member, power=True)
+        if member.core is None:
+            member.disk.damage(self.chance)
+            self.counts["damages"] += 1
+
+    def _fault(self) -> None:
+        if self.calm:
+            return
+        self.at(self.now_ms + self.chance.randint(1, 2 * self.faults.every_ms), self._fault)
+        kind = self.chance.choice(self.faults.kinds)
+        ids = list(self.members)
+        leaders = [node_id for node_id in ids if self.members[node_id].is_leader]
+        # Half of the faults hit a leader, where they matter most.
+        node_id = self.chance.choice(leaders if leaders and self.chance.random() < 0.5 else ids)
+        member = self.members[node_id]
+        until_ms = self.now_ms + self.chance.randint(50, 1_500)
+        if kind in ("kill", "power"):
+            self.kill(member, power=kind == "power")
+        elif kind == "damage":
+            self._damage(member)
+        elif kind == "pause":
+            member.paused_until_ms = until_ms
+        elif kind == "resign":
+            self.deliver(member, Resign())
+        elif len(ids) > 1:
+            others = [other for other in ids if other != node_id]
+            if kind == "flap":
+                self.drop_link(member, self.chance.choice(others))
+                return
+            if kind == "cut":
+                others = [self.chance.choice(others)]
+            both = kind == "isolate" or self.chance.random() < 0.5
+            self.counts["cuts"] += 1
+            for other in others:
+                self._cuts[node_id, other] = until_ms
+                if both:
+                    self._cuts[other, node_id] = until_ms
+        self.note(f"fault {kind} {node_id} until {until_ms}")
+
+    def heal(self) -> None:
+        self.note("heal")
+        self.calm = True
+        self._committed_at_heal = len(self.checks.committed)
+        self._cuts.clear()
+        for member in self.members.values():
+            member.paused_until_ms = 0
+            self.boot(member)
+
+    # Clients
+
+    def _client(self) -> None:
+        self.at(self.now_ms + self.chance.randint(1, 50), self._client)
+        member = self.members[self.chance.choice(list(self.members))]
+        core = member.core
+        if core is None or member.paused_until_ms > self.now_ms:
+            return
+        if self.calm and self._enough():
+            return
+        dice = self.chance.random()
+        leaders = [m for m in self.members.values() if m.is_leader]
+        leaders.sort(key=lambda m: m.core.state.epoch if m.core is not None else 0)
+        if dice < 0.06:
+            member.take_snapshot(trim=self.chance.random() < 0.7)
+        elif dice < 0.25:
+            # Where two believe to lead, the older one is who might answer wrongly.
+            self._read(leaders[0] if len(leaders) > 1 else member)
+        else:
+            if dice < 0.9 and leaders:
+                member = self.chance.choice(leaders)
+            self._append(member)
+
+    def _read(self, member: SimulatedMember) -> None:
+        if member.core is not None and member.paused_until_ms <= self.now_ms:
+            self._sequence += 1
+            member.reads[self._sequence] = len(self.checks.committed)
+            self.deliver(member, ConfirmLeadership(self._sequence))
+
+    def _append(self, member: SimulatedMember) -> None:
+        if member.core is not None and member.is_leader:
+            self._sequence += 1
+            values = [f"{self._sequence}.{i}" for i in range(self.chance.randint(1, 3))]
+            self.deliver(member, LeaderAppend(member.core.state.epoch, len(values), values))
+
+    def _enough(self) -> bool:
+        """Whether clients may fall silent: what is committed has grown since all healed, and
+        past the old end of any log that was damaged."""
+        return (
+            self.events >= EVENTS_MIN
+            and len(self.checks.committed) > self._committed_at_heal
+            and not any(m.core and m.core.state.needs_end for m in self.members.values())
+        )
+
+    def converged(self) -> bool:
+        """One leader that all follow to the end of its log, everybody whole again."""
+        leaders = [m for m in self.members.values() if m.is_leader]
+        if len(leaders) != 1:
+            return False
+        leader = leaders[0]
+        assert leader.core is not None
+        end = leader.core.state.log.end
+        return all(
+            member.core is not None
+            and member.applied == end
+            and member.core.state.leader_id == leader.node_id
+            and member.core.state.needs_end is None
+            for member in self.members.values()
+        )
+
+    # A run
+
+    def run(self) -> Outcome:
+        for member in self.members.values():
+            self.at(self.chance.randint(0, 300), lambda member=member: self.boot(member))  # type: ignore[misc]
+        self.at(self.chance.randint(0, 20), self._client)
+        self.at(self.faults.every_ms, self._fault)
+        self.run_until(lambda: self.events >= CHAOS_EVENTS, CHAOS_MAX_MS)
+        self.heal()
+        healed = self.run_until(
+            lambda: self._enough() and self.converged(), self.now_ms + CONVERGE_MAX_MS
+        )
+        self.checks.require(healed, "a healed quorum converges", self.seed, self.describe())
+        self.counts["records committed"] = len(self.checks.committed)
+        return Outcome(self.seed, self.events, self._trace.hexdigest(), self.counts, self.story)
+
+    def describe(self) -> str:
+        return "; ".join(
+            f"node {m.node_id} down" if m.core is None else m.core.state.describe()
+            for m in self.members.values()
+        )
+
+
+def run_seed(seed: int, *, tell: bool = False) -> Outcome:
+    """Run one seed; `Violation` or AssertionError if a rule was broken."""
+    world = RaftWorld(seed, tell=tell)
+    try:
+        return world.run()
+    except AssertionError as error:
+        if tell:
+            error.add_note("\n".join(world.story))
+        error.add_note(f"seed {seed} at {world.now_ms} ms, event {world.events}")
+        raise
+
+
+def run_seeds(seeds: range) -> dict[str, int]:
+    """Run many seeds; the sum of their counts, with how many runs had an election and a crash."""
+    total = dict.fromkeys((*_COUNTED, "runs", "events", "runs with election and crash"), 0)
+    for seed in seeds:
+        outcome = run_seed(seed)
+        assert outcome.events >= EVENTS_MIN, outcome.seed
+        total["runs"] += 1
+        total["events"] += outcome.events
+        total["runs with election and crash"] += (
+            outcome.counts["elections"] > 0 and outcome.counts["crashes"] > 0
+        )
+        for name, count in outcome.counts.items():
+            total[name] += count
+    return total
+
+
+__all__ = ["Outcome", "RaftWorld", "Violation", "run_seed", "run_seeds"]

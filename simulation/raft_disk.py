@@ -1,0 +1,143 @@
+"""The disk of one simulated quorum member: what is durable, and what a crash may take.
+
+Fault budget, per kind: a crash takes any suffix of the unsynced records, and a quorum-state
+write under way; damage takes synced records too, of one member of three or more at a time.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from raft.effects import ElectionState
+from raft.log_view import LogView
+from raft.voters import OffsetAndEpoch
+
+
+class Entry(NamedTuple):
+    """A record: the epoch it was appended in, and a value no other record has."""
+
+    epoch: int
+    value: Any
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A checkpoint file: what the records below its end fold to, and a size in bytes."""
+
+    snapshot_id: OffsetAndEpoch
+    digest: int
+    size: int
+
+
+class RaftDisk:
+    """Survives its node. Offsets are absolute; `entries[0]` is at `start`."""
+
+    def __init__(self) -> None:
+        self.election = ElectionState()
+        self.writing: ElectionState | None = None
+        self.start = 0
+        self.entries: list[Entry] = []
+        self.synced_end = 0
+        self.truncations = 0
+        self.snapshots: list[Snapshot] = []  # by id
+        self.needs_end = 0
+        self.part: tuple[OffsetAndEpoch, int, Snapshot] | None = None
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.entries)
+
+    def entry(self, offset: int) -> Entry:
+        return self.entries[offset - self.start]
+
+    def epoch_before(self, offset: int) -> int:
+        """The epoch of the record before `offset`, from the log or the snapshot under it."""
+        if offset > self.start:
+            return self.entry(offset - 1).epoch
+        for snapshot in self.snapshots:
+            if snapshot.snapshot_id.offset == offset:
+                return snapshot.snapshot_id.epoch
+        return 0
+
+    def append(self, base_offset: int, entries: list[Entry]) -> None:
+        assert base_offset == self.end, (base_offset, self.end)
+        self.entries += entries
+
+    def sync(self, end: int, truncations: int) -> bool:
+        """Finish an fsync begun when the log ended at `end`; False if it was cut since."""
+        if truncations != self.truncations:
+            return False
+        self.synced_end = max(self.synced_end, end)
+        return True
+
+    def truncate(self, offset: int) -> None:
+        del self.entries[offset - self.start :]
+        self.synced_end = self.end
+        self.truncations += 1
+
+    def restart(self, snapshot_id: OffsetAndEpoch) -> None:
+        self.entries = []
+        self.start = self.synced_end = snapshot_id.offset
+        self.snapshots = [s for s in self.snapshots if s.snapshot_id == snapshot_id]
+        self.truncations += 1
+
+    def find(self, snapshot_id: OffsetAndEpoch) -> Snapshot | None:
+        return next((s for s in self.snapshots if s.snapshot_id == snapshot_id), None)
+
+    def add(self, snapshot: Snapshot) -> None:
+        if self.find(snapshot.snapshot_id) is None:
+            self.snapshots.append(snapshot)
+            self.snapshots.sort(key=lambda s: s.snapshot_id)
+
+    def trim(self) -> OffsetAndEpoch | None:
+        """Drop all but the newest snapshot, and the log before it; its id if that did anything."""
+        while len(self.snapshots) > 1:
+            self.snapshots.pop(0)
+        if not self.snapshots:
+            return None
+        snapshot_id = self.snapshots[0].snapshot_id
+        if not self.start < snapshot_id.offset <= self.end:
+            return None
+        del self.entries[: snapshot_id.offset - self.start]
+        self.start = snapshot_id.offset
+        self.synced_end = max(self.synced_end, self.start)
+        return snapshot_id
+
+    def crash(self, chance: random.Random, *, keep_all: bool) -> None:
+        """The node dies. A killed process leaves all that it wrote, a power cut may not."""
+        if self.writing is not None and chance.random() < 0.5:
+            self.election = self.writing
+        self.writing = None
+        self.part = None
+        if not keep_all:
+            del self.entries[chance.randint(self.synced_end, self.end) - self.start :]
+        self.truncations += 1
+
+    def damage(self, chance: random.Random) -> None:
+        """Records that were durable are unreadable: the log ends before the first of them."""
+        end = chance.randint(self.start, self.synced_end)
+        self.needs_end = max(self.needs_end, self.synced_end)
+        del self.entries[end - self.start :]
+        self.synced_end = end
+
+    def recover(self) -> tuple[LogView, int | None]:
+        """What a starting node finds: its log's outline, and the old end if it was damaged."""
+        self.synced_end = self.end
+        if self.snapshots and self.snapshots[-1].snapshot_id.offset > self.end:
+            self.restart(self.snapshots[-1].snapshot_id)
+        needs_end = self.needs_end if self.needs_end > self.end else None
+        if needs_end is None:
+            self.needs_end = 0
+        epochs: list[tuple[int, int]] = []
+        for index, entry in enumerate(self.entries):
+            if not epochs or epochs[-1][0] != entry.epoch:
+                epochs.append((entry.epoch, self.start + index))
+        return LogView(
+            start=self.start,
+            end=self.end,
+            epochs=epochs,
+            earliest_snapshot=self.snapshots[0].snapshot_id if self.snapshots else None,
+            latest_snapshot=self.snapshots[-1].snapshot_id if self.snapshots else None,
+        ), needs_end

@@ -1,0 +1,289 @@
+"""One simulated quorum member: a real core, and a shell that acts on the simulated world."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from raft import effects as fx
+from raft.core import QuorumCore
+from raft.events import Event, LogStartAdvanced, LogSynced, SnapshotFrozen, SnapshotWritten, Started
+from raft.messages import (
+    FetchedRecords,
+    FetchResponse,
+    FetchSnapshotResponse,
+    Request,
+    Response,
+)
+from raft.roles import Leader
+from raft.voters import OffsetAndEpoch, ReplicaKey
+from simulation.raft_disk import Entry, RaftDisk, Snapshot
+from wire.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from simulation.raft_core import RaftWorld
+
+SLICE_BYTES = 10
+FETCH_RECORDS_MAX = 8
+
+
+class SimulatedMember:
+    """Carries out effects strictly in order, waiting where the real shell waits for the disk."""
+
+    def __init__(self, world: RaftWorld, key: ReplicaKey) -> None:
+        self.world = world
+        self.key = key
+        self.node_id = key.node_id
+        self.disk = RaftDisk()
+        self.core: QuorumCore | None = None
+        self.incarnation = 0
+        self.paused_until_ms = 0
+        self.deaf = False  # down without a word: nobody answers for it
+        self.applied = 0
+        self.digest = 0
+        self._reset()
+
+    def _reset(self) -> None:
+        self.queue: deque[fx.Effect] = deque()
+        self.busy = False
+        self.sync_running = False
+        self.tick_at_ms: int | None = None
+        self.outgoing: dict[int, tuple[int, Request]] = {}
+        self.incoming: dict[int, tuple[int, int, int, Request]] = {}
+        self.reads: dict[int, int] = {}
+
+    # Life
+
+    def boot(self) -> None:
+        self.incarnation += 1
+        self._reset()
+        log, needs_end = self.disk.recover()
+        newest = self.disk.snapshots[-1] if self.disk.snapshots else None
+        self.applied = 0 if newest is None else newest.snapshot_id.offset
+        self.digest = 0 if newest is None else newest.digest
+        self.core = QuorumCore(
+            key=self.key,
+            voters=self.world.voters,
+            config=self.world.config,
+            chance=random.Random(f"{self.world.seed}/{self.node_id}/{self.incarnation}"),
+            log=log,
+            stored=self.disk.election,
+            needs_end=needs_end,
+        )
+        self.world.deliver(self, Started())
+
+    def die(self, *, keep_all: bool) -> None:
+        self.core = None
+        self.incarnation += 1
+        self._reset()
+        self.disk.crash(self.world.chance, keep_all=keep_all)
+
+    @property
+    def is_leader(self) -> bool:
+        return self.core is not None and isinstance(self.core.state.role, Leader)
+
+    # Effects
+
+    def perform(self, effects: list[fx.Effect]) -> None:
+        self.queue.extend(effects)
+        while self.queue and not self.busy:
+            effect = self.queue.popleft()
+            self._PERFORM[type(effect)](self, effect)
+
+    def _persist(self, effect: fx.PersistQuorumState) -> None:
+        self.busy = True
+        self.disk.writing = effect.state
+        self.world.after(self, self.world.disk_delay_ms(), self._persisted)
+
+    def _persisted(self) -> None:
+        assert self.disk.writing is not None
+        self.disk.election, self.disk.writing = self.disk.writing, None
+        self.busy = False
+        self.perform([])
+
+    def _send_request(self, effect: fx.SendRequest) -> None:
+        self.world.checks.on_request(self.node_id, self.disk, effect.request)
+        self.world.send_request(self, effect.peer_id, effect.request)
+
+    def _send_response(self, effect: fx.SendResponse) -> None:
+        pending = self.incoming.pop(effect.token, None)
+        if pending is None:
+            return
+        response = self._filled(effect.response)
+        self.world.checks.on_response(self.node_id, self.disk, pending[3], response)
+        self.world.send_response(self, pending, response)
+
+    def _filled(self, response: Response) -> Response:
+        """What the real shell adds to a leader's answer: records, or a slice of a snapshot."""
+        if isinstance(response, FetchResponse) and response.read_from is not None:
+            return response._replace(records=self._read(response.read_from), read_from=None)
+        if isinstance(response, FetchSnapshotResponse) and response.error == ErrorCode.none:
+            snapshot = self.disk.find(response.snapshot)
+            if snapshot is None:
+                return response._replace(error=ErrorCode.snapshot_not_found)
+            if response.position >= snapshot.size:
+                return response._replace(error=ErrorCode.position_out_of_range)
+            return response._replace(
+                size=snapshot.size,
+                length=min(SLICE_BYTES, snapshot.size - response.position),
+                payload=snapshot,
+            )
+        return response
+
+    def _read(self, offset: int) -> FetchedRecords | None:
+        if not self.disk.start <= offset < self.disk.end:
+            return None
+        index = offset - self.disk.start
+        entries = self.disk.entries[index : index + FETCH_RECORDS_MAX]
+        epochs: list[tuple[int, int]] = []
+        for place, entry in enumerate(entries):
+            if not epochs or epochs[-1][0] != entry.epoch:
+                epochs.append((entry.epoch, offset + place))
+        return FetchedRecords(offset, offset + len(entries), tuple(epochs), entries)
+
+    def _append_leader_change(self, effect: fx.AppendLeaderChange) -> None:
+        self.world.checks.on_leader(self.node_id, effect.epoch, self.disk)
+        self._append(effect.base_offset, [Entry(effect.epoch, f"leader {self.node_id}")])
+
+    def _append_batch(self, effect: fx.AppendBatch) -> None:
+        self._append(effect.base_offset, [Entry(effect.epoch, value) for value in effect.payload])
+
+    def _append_fetched(self, effect: fx.AppendFetched) -> None:
+        self._append(effect.records.base_offset, effect.records.payload)
+
+    def _append(self, base_offset: int, entries: list[Entry]) -> None:
+        self.disk.append(base_offset, entries)
+        self.world.checks.on_append(self.node_id, self.disk, base_offset)
+
+    def _sync(self, effect: fx.SyncLog | None = None) -> None:
+        """One fsync at a time; appends that come while it runs are covered by the next."""
+        if self.sync_running or self.disk.synced_end >= self.disk.end:
+            return
+        self.sync_running = True
+        end, truncations = self.disk.end, self.disk.truncations
+        self.world.after(self, self.world.disk_delay_ms(), lambda: self._synced(end, truncations))
+
+    def _synced(self, end: int, truncations: int) -> None:
+        self.sync_running = False
+        if self.disk.sync(end, truncations):
+            self.world.deliver(self, LogSynced(end, truncations - self._truncations_at_boot()))
+        self._sync()
+
+    def _truncations_at_boot(self) -> int:
+        """The core counts from its own start, the disk for ever."""
+        assert self.core is not None
+        pending = sum(isinstance(e, fx.TruncateLog | fx.RestartLog) for e in self.queue)
+        return self.disk.truncations + pending - self.core.state.log.truncations
+
+    def _serve_parked_soon(self, effect: fx.ServeParkedSoon) -> None:
+        self.world.serve_parked_soon(self)
+
+    def _truncate(self, effect: fx.TruncateLog) -> None:
+        self.world.counts["truncations"] += 1
+        self.disk.truncate(effect.offset)
+
+    def _write_slice(self, effect: fx.WriteSnapshotSlice) -> None:
+        snapshot: Snapshot = effect.payload
+        part = self.disk.part
+        if effect.position == 0:
+            position = 0
+        else:
+            assert part is not None
+            assert part[0] == effect.snapshot
+            assert part[1] == effect.position, (part, effect)
+            position = part[1]
+        length = min(SLICE_BYTES, snapshot.size - position)
+        self.disk.part = (effect.snapshot, position + length, snapshot)
+
+    def _freeze(self, effect: fx.FreezeSnapshot) -> None:
+        self.world.after(self, self.world.disk_delay_ms(), lambda: self._frozen(effect.snapshot))
+
+    def _frozen(self, snapshot_id: OffsetAndEpoch) -> None:
+        part = self.disk.part
+        assert part is not None
+        assert part[:2] == (snapshot_id, part[2].size), (part, snapshot_id)
+        complete = self.world.chance.random() >= self.world.faults.spoiled_download
+        if complete:
+            self.disk.add(part[2])
+            self.world.counts["snapshots fetched"] += 1
+        self.disk.part = None
+        self.world.deliver(self, SnapshotFrozen(snapshot_id, complete))
+
+    def _restart_log(self, effect: fx.RestartLog) -> None:
+        self.disk.restart(effect.snapshot)
+        snapshot = self.disk.find(effect.snapshot)
+        assert snapshot is not None
+        self.applied, self.digest = effect.snapshot.offset, snapshot.digest
+
+    def _high_watermark(self, effect: fx.HighWatermarkAdvanced) -> None:
+        if effect.offset <= self.applied:
+            return  # the snapshot just loaded says as much
+        checks = self.world.checks
+        self.digest = checks.on_high_watermark(
+            self.node_id, self.applied, effect.offset, self.disk, self.digest
+        )
+        self.applied = effect.offset
+        if self.is_leader:
+            checks.on_commit(self.world.disks, effect.offset)
+
+    def _confirmed(self, effect: fx.LeadershipConfirmed) -> None:
+        before = self.reads.pop(effect.token)
+        self.world.counts["reads confirmed"] += 1
+        self.world.checks.on_confirmed(self.node_id, effect.offset, before)
+
+    def _refused(self, effect: fx.LeadershipRefused) -> None:
+        self.reads.pop(effect.token)
+
+    def _leader_changed(self, effect: fx.LeaderChanged) -> None:
+        if effect.leader_id == self.node_id:
+            self.world.counts["elections"] += 1
+
+    def _resigned(self, effect: fx.Resigned) -> None:
+        self.world.counts["resignations"] += 1
+
+    def _fatal(self, effect: fx.Fatal) -> None:
+        self.world.checks.require(False, "no member stops for good", self.node_id, effect.reason)
+
+    _PERFORM: ClassVar[dict[type[Any], Callable[[SimulatedMember, Any], None]]] = {
+        fx.PersistQuorumState: _persist,
+        fx.SendRequest: _send_request,
+        fx.SendResponse: _send_response,
+        fx.AppendLeaderChange: _append_leader_change,
+        fx.AppendBatch: _append_batch,
+        fx.AppendFetched: _append_fetched,
+        fx.SyncLog: _sync,
+        fx.ServeParkedSoon: _serve_parked_soon,
+        fx.TruncateLog: _truncate,
+        fx.WriteSnapshotSlice: _write_slice,
+        fx.FreezeSnapshot: _freeze,
+        fx.RestartLog: _restart_log,
+        fx.HighWatermarkAdvanced: _high_watermark,
+        fx.LeadershipConfirmed: _confirmed,
+        fx.LeadershipRefused: _refused,
+        fx.LeaderChanged: _leader_changed,
+        fx.Resigned: _resigned,
+        fx.Fatal: _fatal,
+    }
+
+    # What the world does to it
+
+    def take_snapshot(self, *, trim: bool) -> None:
+        """Write a snapshot of what is applied, as the state machine above would."""
+        if self.core is None or self.queue or self.applied <= self.disk.start:
+            return
+        snapshot_id = OffsetAndEpoch(self.applied, self.disk.epoch_before(self.applied))
+        if self.disk.find(snapshot_id) is not None:
+            return
+        self.disk.add(Snapshot(snapshot_id, self.digest, 5 + self.applied % 30))
+        self.world.counts["snapshots written"] += 1
+        self.world.deliver(self, SnapshotWritten(snapshot_id))
+        if trim and not self.queue:
+            earliest = self.disk.trim()
+            if earliest is not None:
+                self.world.deliver(self, LogStartAdvanced(earliest))
+
+    def handle(self, event: Event, now_ms: int) -> list[fx.Effect]:
+        assert self.core is not None
+        return self.core.handle(event, now_ms)
