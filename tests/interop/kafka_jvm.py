@@ -74,8 +74,11 @@ def compiled(source: str, version: str = DEFAULT_VERSION) -> str:
     classes = cache_dir() / f"classes-{version}-{source}"
     base = classpath(version)
     mark = classes / f"{source}.class"
-    if not mark.exists() or mark.stat().st_mtime < path.stat().st_mtime:
-        command = [javac, "-nowarn", "-d", str(classes), "-cp", base, str(path)]
+    newest = max(one.stat().st_mtime for one in path.parent.glob("*.java"))
+    if not mark.exists() or mark.stat().st_mtime < newest:
+        sources = str(HERE / "java")
+        options = ["-nowarn", "-implicit:class", "-sourcepath", sources, "-d", str(classes)]
+        command = [javac, *options, "-cp", base, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
     return f"{classes}{os.pathsep}{base}"
@@ -84,8 +87,6 @@ def compiled(source: str, version: str = DEFAULT_VERSION) -> str:
 def run_java(main: str, arguments: list[str], path: str, *, timeout_s: float = 120) -> str:
     """Run a main class and return what it printed; its error output is the failure's text."""
     command = [java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", path, main, *arguments]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, f"{main} exited {done.returncode}: {done.stderr[-3000:]}"
     return done.stdout
