@@ -186,7 +186,7 @@ def decode(value: Buffer) -> Decoded:
         return Decoded(api_key, version, UnknownRecord(api_key, version, bytes(buffer[position:])))
     try:
         record, size = _body_reader(cls, version)(buffer, position)
-    except (SerialError, ValueError, OverflowError, IndexError) as error:
+    except (SerialError, ValueError, OverflowError, IndexError, KeyError) as error:
         raise DecodeError(
             f"{cls.NAME} version {version}: {error or type(error).__name__}"
         ) from error
