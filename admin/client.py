@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import queue
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -19,15 +18,18 @@ from world.real import real_env
 
 __all__ = ["AdminClient"]
 
-_CONNECT_MS = 2000
 _BACKOFF_MS = 50
 _BACKOFF_MAX_MS = 1000
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.max_reconnect_backoff_ms", 1000),
+    # The time that one attempt to connect has, whatever the name says.
+    ("grpc.min_reconnect_backoff_ms", 2000),
+    # A watch is silent for long: this notices a controller that is gone without a word.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5000),
     ("grpc.max_receive_message_length", 256 * 1024 * 1024),
 )
 
@@ -308,8 +310,6 @@ class AdminClient:
                 last = from_rpc_error(error)
                 if error.code() != grpc.StatusCode.UNAVAILABLE:
                     raise last from None
-            except ConnectionError as error:
-                last = KafkaError(ErrorCode.network_exception, str(error))
             self._turn += 1
             failures += 1
             if failures % len(self.addresses) == 0:
@@ -321,11 +321,16 @@ class AdminClient:
         )
 
     def _attempt(self, address: str, method: str, request: Any, left_ms: int, stream: bool) -> Any:
-        channel = self._ready_channel(address, min(left_ms, _CONNECT_MS))
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = grpc.insecure_channel(address, options=_OPTIONS)
         rpc = getattr(admin_pb2_grpc.AdminStub(channel), method)  # type: ignore[no-untyped-call]
         if stream:
             opened = rpc(request)
+            # Waits for the headers, which the service sends at once, or for the end.
             opened.initial_metadata()
+            if not opened.is_active() and opened.code() == grpc.StatusCode.UNAVAILABLE:
+                raise opened
             return opened
         if "timeout_ms" in request.DESCRIPTOR.fields_by_name and request.timeout_ms == 0:
             sent = type(request)()
@@ -334,28 +339,6 @@ class AdminClient:
             request = sent
         # A little longer than the service has, so that its own words arrive first.
         return rpc(request, timeout=left_ms / 1000 + 0.25)
-
-    def _ready_channel(self, address: str, limit_ms: int) -> Any:
-        """A connected channel; ConnectionError as soon as the first attempt to connect failed."""
-        channel = self._channels.get(address)
-        if channel is None:
-            channel = self._channels[address] = grpc.insecure_channel(address, options=_OPTIONS)
-        states: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        channel.subscribe(states.put, try_to_connect=True)
-        clock = self._env.clock
-        deadline_ms = clock.now_ms() + limit_ms
-        try:
-            while True:
-                left_ms = deadline_ms - clock.now_ms()
-                state = states.get(timeout=max(left_ms, 1) / 1000)
-                if state is grpc.ChannelConnectivity.READY:
-                    return channel
-                if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                    raise ConnectionError(f"{address}: connection refused or broken")
-        except queue.Empty:
-            raise ConnectionError(f"{address}: no connection within {limit_ms} ms") from None
-        finally:
-            channel.unsubscribe(states.put)
 
     def _pause(self, round_number: int, left_ms: int) -> None:
         """Waits after all addresses failed, longer each round, a fifth more or less at random."""

@@ -18,6 +18,8 @@ _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 _OPTIONS = (
     # Two nodes on one port would share its calls instead of failing at start.
     ("grpc.so_reuseport", 0),
+    # Clients may ask this often whether we are still there.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5000),
     ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", 4 * 1024 * 1024),
 )
