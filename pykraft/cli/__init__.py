@@ -1,0 +1,65 @@
+"""The command line: one module a noun, imported when it is called for."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from wire.errors import KafkaError
+
+# noun -> one line of help; the module of the same name has `add_arguments(parser)`.
+NOUNS = {
+    "cluster": "a local cluster: up, status, kill, start, stop, down",
+    "server": "one node in the foreground",
+    "storage": "prepare and look at log directories",
+    "topics": "create, list, describe, delete topics; add partitions",
+    "configs": "describe and alter topic and broker configs",
+    "brokers": "list registered brokers; unregister one",
+    "quorum": "describe the controller quorum",
+    "elect": "elect preferred (or, where allowed, unclean) leaders",
+    "watch": "committed metadata changes as they happen",
+    "log": "decode log and snapshot files",
+    "audit": "is a metadata log sound, what did it say when (in Spark)",
+}
+
+
+class CommandError(Exception):
+    """A refusal that a user can act on: one line saying what, why and what is allowed."""
+
+
+def _parser(noun: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pykraft", description="A KRaft cluster in Python, and an audit of its metadata log."
+    )
+    nouns = parser.add_subparsers(dest="noun", metavar="COMMAND", required=True)
+    for name, summary in NOUNS.items():
+        child = nouns.add_parser(name, help=summary, description=summary)
+        if name == noun:
+            importlib.import_module(f"pykraft.cli.{name}").add_arguments(child)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns its exit code (0 done, 1 refused or failed, 2 not a command)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    noun = next((word for word in arguments if not word.startswith("-")), None)
+    options = _parser(noun).parse_args(arguments)
+    try:
+        code = options.run(options)
+        sys.stdout.flush()
+    except CommandError as error:
+        print(f"pykraft: {error}", file=sys.stderr)
+        return 1
+    except KafkaError as error:
+        print(f"pykraft: {error.code.name.upper()}: {error.message}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): nothing left to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return int(code)

@@ -1,0 +1,65 @@
+"""`pykraft configs`: what is set for a topic or broker, and changing it."""
+
+from __future__ import annotations
+
+import argparse
+
+from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from pykraft.cli import CommandError, door
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verbs of the noun."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    describe = door.verb(verbs, "describe", "what is set", _describe)
+    _resource(describe)
+    alter = door.verb(verbs, "alter", "set, remove, append, subtract; all or nothing", _alter)
+    _resource(alter)
+    alter.add_argument("--set", metavar="K=V", action="append", default=[], dest="set_")
+    alter.add_argument("--delete", metavar="K", action="append", default=[], help="back to default")
+    alter.add_argument("--append", metavar="K=V", action="append", default=[], help="to a list")
+    alter.add_argument("--subtract", metavar="K=V", action="append", default=[], help="from a list")
+    alter.add_argument("--validate-only", action="store_true", help="check, but change nothing")
+
+
+def _resource(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--topic", metavar="NAME")
+    which.add_argument("--broker", metavar="ID", type=int)
+    which.add_argument("--all-brokers", action="store_true", help="the default of every broker")
+
+
+def _named(options: argparse.Namespace) -> tuple[int, str]:
+    if options.topic is not None:
+        return TOPIC_RESOURCE, options.topic
+    return BROKER_RESOURCE, "" if options.all_brokers else str(options.broker)
+
+
+def _describe(options: argparse.Namespace) -> int:
+    with door.client(options) as admin:
+        rows = admin.describe_config(*_named(options))
+    if options.json:
+        door.show(rows)
+    else:
+        door.table(rows, ("name", "value", "source"))
+    return 0
+
+
+def _alter(options: argparse.Namespace) -> int:
+    if not (options.set_ or options.delete or options.append or options.subtract):
+        raise CommandError("nothing to alter: give --set, --delete, --append or --subtract")
+    with door.client(options) as admin:
+        admin.alter_config(
+            *_named(options),
+            set=door.key_values(options.set_, "--set"),
+            delete=options.delete,
+            append=door.key_values(options.append, "--append"),
+            subtract=door.key_values(options.subtract, "--subtract"),
+            validate_only=options.validate_only,
+        )
+        rows = admin.describe_config(*_named(options))
+    if options.json:
+        door.show(rows)
+    else:
+        door.table(rows, ("name", "value", "source"))
+    return 0

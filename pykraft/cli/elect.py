@@ -1,0 +1,38 @@
+"""`pykraft elect`: leader elections on request."""
+
+from __future__ import annotations
+
+import argparse
+
+from pykraft.cli import CommandError, door
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verbs of the noun."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    for name, summary in (
+        ("preferred", "give leadership back to the first replica, where it is in sync"),
+        ("unclean", "take any live replica where none in sync is left: may lose records"),
+    ):
+        verb = door.verb(verbs, name, summary, _elect)
+        verb.add_argument(
+            "partitions", metavar="TOPIC:PARTITION", nargs="*", help="default: all partitions"
+        )
+
+
+def _elect(options: argparse.Namespace) -> int:
+    partitions: dict[str, list[int]] = {}
+    for item in options.partitions:
+        topic, colon, number = item.rpartition(":")
+        if not colon or not topic or not number.isdigit():
+            raise CommandError(f"{item}: must be TOPIC:PARTITION")
+        partitions.setdefault(topic, []).append(int(number))
+    with door.client(options) as admin:
+        results = admin.elect_leaders(partitions or None, unclean=options.verb == "unclean")
+    if options.json:
+        door.show(results)
+    elif results:
+        door.table(results, ("topic", "partition", "error"))
+    else:
+        print("no election was needed")
+    return 1 if any(result["error"] for result in results) else 0

@@ -1,0 +1,60 @@
+"""`pykraft server`: one node in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from pykraft.cli import CommandError
+from pykraft.node_config import NodeConfig, parse_node_config, parse_properties
+
+# What `pykraft server` without a file runs: both roles, clients on Kafka's usual port.
+DEFAULT_PROPERTIES = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@localhost:9093",
+    "log.dirs": "pykraft-data",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "pykraft.admin.listener": "localhost:9094",
+    "pykraft.metrics.listener": "localhost:9095",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The noun's arguments."""
+    parser.add_argument(
+        "config",
+        metavar="CONFIG",
+        type=Path,
+        nargs="?",
+        help="a server.properties (default: a single node on localhost:9092, data in ./pykraft-data)",
+    )
+    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    parser.set_defaults(run=_run)
+
+
+def read_config(path: Path) -> NodeConfig:
+    """The node configuration in a file; CommandError where it can't be read."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"can't read {path}: {error}") from None
+    return parse_node_config(parse_properties(text, str(path)))
+
+
+def _run(options: argparse.Namespace) -> int:
+    # Imported here: the other commands need none of what a node does.
+    from pykraft.server import run_node
+
+    if options.config is None:
+        config, format_if_new = parse_node_config(DEFAULT_PROPERTIES), True
+    else:
+        config, format_if_new = read_config(options.config), False
+    if options.ready_fd is not None:
+        os.set_inheritable(options.ready_fd, False)
+    return run_node(config, ready_fd=options.ready_fd, format_if_new=format_if_new)

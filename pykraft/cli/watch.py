@@ -1,0 +1,38 @@
+"""`pykraft watch`: committed metadata changes as they happen, one a line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from pykraft.cli import CommandError, door
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The noun's arguments; it has no verbs."""
+    parser.add_argument("--admin", metavar="HOST:PORT[,…]", help="gRPC listeners of controllers")
+    parser.add_argument("--dir", help="the local cluster's folder")
+    parser.add_argument(
+        "--from", type=int, default=0, dest="from_offset", metavar="OFFSET", help="default: 0"
+    )
+    parser.add_argument(
+        "--snapshot-first",
+        action="store_true",
+        help="the present state first, then what changes it",
+    )
+    parser.add_argument("--timeout", type=float, default=30.0, help="to find a controller, seconds")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.set_defaults(run=_watch)
+
+
+def _watch(options: argparse.Namespace) -> int:
+    if options.from_offset < 0:
+        raise CommandError(f"--from {options.from_offset}: must be 0 or more")
+    with door.client(options) as admin:
+        for record in admin.watch(options.from_offset, snapshot_first=options.snapshot_first):
+            if options.json:
+                print(json.dumps({"kind": "record", **record}), flush=True)
+            else:
+                data = json.dumps(record["data"])
+                print(f"{record['offset']:>8} {record['type']} {data}", flush=True)
+    return 0

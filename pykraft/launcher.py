@@ -1,0 +1,129 @@
+"""Starting node processes and learning when they are ready.
+
+A node is handed the write end of a pipe (`--ready-fd`): it writes one line once it can serve and
+closes it. So the launcher knows the moment a node is ready, and at once when it has died instead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pykraft.cli import CommandError
+
+LOG_TAIL_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """A process that was started and has not said yet that it is ready."""
+
+    node_id: int
+    ready_fd: int
+    log: Path
+    process: subprocess.Popen[bytes]
+
+
+def launch(node_id: int, directory: Path, record: Callable[[Path, int], None]) -> Starting:
+    """Starts the node in `directory`, detached, isolated from the caller's folder and variables."""
+    log = directory / "node.log"
+    read_end, write_end = os.pipe()
+    try:
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                # -I: the caller's folder and PYTHON* variables must not change what is imported.
+                [
+                    sys.executable,
+                    "-I",
+                    "-m",
+                    "pykraft",
+                    "server",
+                    "server.properties",
+                    "--ready-fd",
+                    str(write_end),
+                ],
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=(write_end,),
+            )
+    finally:
+        os.close(write_end)
+    record(directory, process.pid)
+    return Starting(node_id, read_end, log, process)
+
+
+def wait_until_ready(nodes: Sequence[Starting], timeout_s: float) -> None:
+    """Returns when every node has said it is ready.
+
+    Raises CommandError, with the end of the node's log, where one ended or the time is over; the
+    others are left running.
+    """
+    deadline = time.monotonic() + timeout_s
+    failed: list[Starting] = []
+    with selectors.DefaultSelector() as selector:
+        for node in nodes:
+            selector.register(node.ready_fd, selectors.EVENT_READ, node)
+        while selector.get_map():
+            events = selector.select(max(0.0, deadline - time.monotonic()))
+            if not events:
+                break
+            for key, _ in events:
+                if not os.read(key.fd, 64):
+                    failed.append(key.data)
+                selector.unregister(key.fd)
+        late = [key.data for key in selector.get_map().values()]
+    for node in nodes:
+        os.close(node.ready_fd)
+    if failed:
+        raise CommandError("; ".join(_why_ended(node) for node in failed))
+    if late:
+        ids = ", ".join(str(node.node_id) for node in late)
+        raise CommandError(
+            f"node {ids} not ready after {timeout_s:.0f} s; still starting (log: {late[0].log}): "
+            f"{_last_line(late[0].log)}"
+        )
+
+
+def _why_ended(node: Starting) -> str:
+    code = node.process.wait(timeout=10)
+    return (
+        f"node {node.node_id} ended with exit code {code} (log: {node.log}): {_last_line(node.log)}"
+    )
+
+
+def _last_line(log: Path) -> str:
+    """What the log's last line says, in one short line."""
+    tail = log.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+    if not tail:
+        return "it wrote nothing"
+    try:
+        entry = json.loads(tail[-1])
+        return str(entry.get("reason") or entry.get("event"))
+    except ValueError:
+        return tail[-1]
+
+
+def read_readiness(metrics: str, timeout_s: float = 2.0) -> dict[str, Any]:
+    """What the node's /readyz says; empty where it doesn't answer yet."""
+    try:
+        with urllib.request.urlopen(f"http://{metrics}/readyz", timeout=timeout_s) as response:
+            body = response.read()
+    except urllib.error.HTTPError as error:
+        body = error.read()
+    except OSError:
+        return {}
+    document: dict[str, Any] = json.loads(body)
+    return document

@@ -1,0 +1,333 @@
+"""A cluster of node processes on this machine, in one directory.
+
+    DIR/cluster.json              who the nodes are and where they listen; written once
+    DIR/nodes/ID/server.properties
+    DIR/nodes/ID/data/            the node's log directory
+    DIR/nodes/ID/node.log         what the process wrote (JSON lines)
+    DIR/nodes/ID/process.json     the last process: pid, when it was created, whether it was stopped on purpose
+
+Nodes are detached (own session, no standard streams of the caller): they outlive the command that
+started them, and anyone may kill one by its pid. A pid is believed only together with the time its
+process was created, so that a reused number is never taken for a node.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pykraft import launcher, node_files
+from pykraft.cli import CommandError
+from pykraft.ports import free_ports
+
+HOST = "127.0.0.1"
+FIRST_CONTROLLER_ID = 101  # brokers are 1, 2, 3, …; dedicated controllers 101, 102, 103, …
+NODES_MAX = 50
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One node: its id, roles, and where it listens (`host:port`, or None where it doesn't)."""
+
+    id: int
+    roles: tuple[str, ...]
+    broker: str | None
+    controller: str | None
+    admin: str | None
+    metrics: str
+
+    @property
+    def kafka(self) -> str | None:
+        """The listener for clients, or a dedicated controller's own."""
+        return self.broker or self.controller
+
+
+class LocalCluster:
+    """The cluster in one directory; every method is one command of `pykraft cluster`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.resolve()
+        self._file = self.directory / "cluster.json"
+
+    def exists(self) -> bool:
+        """Has a cluster been made here?"""
+        return self._file.exists()
+
+    # -- commands ---------------------------------------------------------------------------
+
+    def up(self, controllers: int, brokers: int, base_port: int | None = None) -> dict[str, Any]:
+        """Makes the cluster if it isn't there, starts what doesn't run, returns its status.
+
+        `controllers` 0 gives every broker both roles. Raises CommandError where the directory
+        holds a cluster of another shape or a node can't start.
+        """
+        _check_shape(controllers, brokers)
+        with self._locked():
+            if self.exists():
+                self._check_same_shape(controllers, brokers)
+            else:
+                self._create(controllers, brokers, base_port)
+            self._start([node for node in self.nodes() if not self._process(node)])
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """The document of `pykraft cluster status --json`."""
+        nodes = self.nodes()
+        with ThreadPoolExecutor(max_workers=max(1, len(nodes))) as pool:
+            rows = list(pool.map(self._describe, nodes))
+        active = [row["id"] for row in rows if row.pop("active")]
+        brokers = [node.broker for node in nodes if node.broker]
+        return {
+            "cluster_id": self._load()["cluster_id"],
+            "bootstrap_servers": ",".join(brokers),
+            "admin": ",".join(node.admin for node in nodes if node.admin),
+            "active_controller": active[0] if len(active) == 1 else None,
+            "nodes": rows,
+        }
+
+    def kill(self, ids: Sequence[int]) -> None:
+        """SIGKILL; returns when the processes are gone."""
+        with self._locked():
+            for node in self._named(ids):
+                process = self._process(node)
+                if process is None:
+                    raise CommandError(f"node {node.id} is not running, nothing to kill")
+                process.kill()
+                process.wait(STOP_TIMEOUT_S)
+
+    def start(self, ids: Sequence[int]) -> None:
+        """Starts nodes that are down; returns when all named are ready."""
+        with self._locked():
+            self._start([node for node in self._named(ids) if not self._process(node)])
+
+    def stop(self, ids: Sequence[int]) -> None:
+        """A controlled shutdown; returns when the processes have ended."""
+        with self._locked():
+            self._stop(self._named(ids))
+
+    def down(self, *, delete: bool = False) -> None:
+        """Stops every node, brokers first; `delete` removes their data too."""
+        with self._locked():
+            nodes = self.nodes()
+            self._stop([node for node in nodes if node.broker])
+            self._stop([node for node in nodes if not node.broker])
+            if delete:
+                shutil.rmtree(self.directory / "nodes")
+                self._file.unlink()
+
+    # -- what is written down ---------------------------------------------------------------
+
+    def nodes(self) -> list[NodeSpec]:
+        """Every node of the cluster, running or not."""
+        return [
+            NodeSpec(**{**entry, "roles": tuple(entry["roles"])}) for entry in self._load()["nodes"]
+        ]
+
+    def node_directory(self, node: NodeSpec) -> Path:
+        """Where the node's files are."""
+        return self.directory / "nodes" / str(node.id)
+
+    def admin_addresses(self) -> str:
+        """The gRPC listeners of the controllers, comma-separated."""
+        return ",".join(node.admin for node in self.nodes() if node.admin)
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            document: dict[str, Any] = json.loads(self._file.read_text())
+        except FileNotFoundError:
+            raise CommandError(
+                f"no cluster in {self.directory}: `pykraft cluster up` makes one, --dir names another folder"
+            ) from None
+        except ValueError as error:
+            raise CommandError(f"{self._file} is damaged: {error}") from None
+        return document
+
+    def _named(self, ids: Sequence[int]) -> list[NodeSpec]:
+        nodes = {node.id: node for node in self.nodes()}
+        unknown = [str(id_) for id_ in ids if id_ not in nodes]
+        if unknown:
+            known = ", ".join(str(id_) for id_ in nodes)
+            raise CommandError(
+                f"no node {', '.join(unknown)} in this cluster; its nodes are {known}"
+            )
+        return [nodes[id_] for id_ in dict.fromkeys(ids)]
+
+    def _check_same_shape(self, controllers: int, brokers: int) -> None:
+        nodes = self.nodes()
+        has = (sum(not node.broker for node in nodes), sum(bool(node.broker) for node in nodes))
+        if has != (controllers, brokers):
+            raise CommandError(
+                f"{self.directory} holds a cluster of {has[0]} controllers and {has[1]} brokers, not "
+                f"{controllers} and {brokers}: give its own shape, another --dir, or "
+                "`pykraft cluster down --delete` it first"
+            )
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One command changes the cluster at a time; another waits."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            handle = open(self.directory / "cluster.lock", "w")
+        except OSError as error:
+            raise CommandError(f"can't use {self.directory}: {error.strerror}") from None
+        with handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def _create(self, controllers: int, brokers: int, base_port: int | None) -> None:
+        if (self.directory / "nodes").exists():
+            raise CommandError(
+                f"{self.directory / 'nodes'} is there without a cluster.json: remove it or give another --dir"
+            )
+        nodes = _plan(controllers, brokers, base_port)
+        cluster_id = node_files.new_cluster_id()
+        for node in nodes:
+            node_files.write_node(self.node_directory(node), node, nodes, cluster_id)
+        document = {
+            "version": 1,
+            "cluster_id": cluster_id,
+            "nodes": [asdict(node) for node in nodes],
+        }
+        temporary = self._file.with_suffix(".tmp")
+        temporary.write_text(json.dumps(document, indent=1))
+        temporary.replace(self._file)
+
+    # -- processes --------------------------------------------------------------------------
+
+    def _process(self, node: NodeSpec) -> psutil.Process | None:
+        """The node's process where it lives."""
+        try:
+            record = json.loads((self.node_directory(node) / "process.json").read_text())
+            process = psutil.Process(record["pid"])
+            if abs(process.create_time() - record["created"]) > 1.0:
+                return None
+            return None if process.status() == psutil.STATUS_ZOMBIE else process
+        except (FileNotFoundError, psutil.NoSuchProcess):
+            return None
+
+    def _start(self, nodes: Sequence[NodeSpec]) -> None:
+        started = [
+            launcher.launch(node.id, self.node_directory(node), self._record_process)
+            for node in nodes
+        ]
+        launcher.wait_until_ready(started, START_TIMEOUT_S)
+
+    def _record_process(self, directory: Path, pid: int, *, stopped: bool = False) -> None:
+        created = psutil.Process(pid).create_time() if not stopped else 0.0
+        record = {"pid": pid, "created": created, "stopped": stopped}
+        temporary = directory / "process.json.tmp"
+        temporary.write_text(json.dumps(record))
+        temporary.replace(directory / "process.json")
+
+    def _stop(self, nodes: Iterable[NodeSpec]) -> None:
+        stopping: list[tuple[NodeSpec, psutil.Process]] = []
+        for node in nodes:
+            process = self._process(node)
+            if process is not None:
+                process.send_signal(signal.SIGTERM)
+                stopping.append((node, process))
+        late = []
+        for node, process in stopping:
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except psutil.TimeoutExpired:
+                late.append(node.id)
+            else:
+                self._record_process(self.node_directory(node), process.pid, stopped=True)
+        if late:
+            raise CommandError(
+                f"nodes {late} are still shutting down after {STOP_TIMEOUT_S:.0f} s "
+                "(`pykraft cluster kill` ends them at once)"
+            )
+
+    def _describe(self, node: NodeSpec) -> dict[str, Any]:
+        directory = self.node_directory(node)
+        process = self._process(node)
+        readiness = launcher.read_readiness(node.metrics) if process else {}
+        return {
+            "id": node.id,
+            "roles": list(node.roles),
+            "pid": process.pid if process else None,
+            "state": readiness.get("state", "starting") if process else self._down_state(node),
+            "kafka": node.kafka,
+            "controller": node.controller,
+            "admin": node.admin,
+            "metrics": node.metrics,
+            "data": str(directory / "data"),
+            "log": str(directory / "node.log"),
+            "active": bool(readiness.get("active_controller", False)),
+        }
+
+    def _down_state(self, node: NodeSpec) -> str:
+        try:
+            record = json.loads((self.node_directory(node) / "process.json").read_text())
+        except FileNotFoundError:
+            return "stopped"
+        return "stopped" if record["stopped"] else "dead"
+
+
+def _check_shape(controllers: int, brokers: int) -> None:
+    for name, count in (("--controllers", controllers), ("--brokers", brokers)):
+        if not 0 <= count <= NODES_MAX:
+            raise CommandError(f"{name} {count}: 0 to {NODES_MAX} are allowed")
+    if brokers == 0:
+        raise CommandError("--brokers 0: at least 1 is needed, clients talk to brokers")
+
+
+def _plan(controllers: int, brokers: int, base_port: int | None) -> list[NodeSpec]:
+    """The nodes and their ports: from `base_port` on in this order, or free ones."""
+    combined = controllers == 0
+    needed = brokers * (4 if combined else 2) + controllers * 3
+    if base_port is None:
+        ports = iter(free_ports(needed))
+    elif not 1024 <= base_port <= 65535 - needed:
+        raise CommandError(f"--base-port {base_port}: 1024 to {65535 - needed} for {needed} ports")
+    else:
+        ports = iter(range(base_port, base_port + needed))
+
+    def address() -> str:
+        return f"{HOST}:{next(ports)}"
+
+    nodes = []
+    for id_ in range(1, brokers + 1):
+        roles = ("broker", "controller") if combined else ("broker",)
+        nodes.append(
+            NodeSpec(
+                id_,
+                roles,
+                broker=address(),
+                controller=address() if combined else None,
+                admin=address() if combined else None,
+                metrics=address(),
+            )
+        )
+    for id_ in range(FIRST_CONTROLLER_ID, FIRST_CONTROLLER_ID + controllers):
+        nodes.append(
+            NodeSpec(
+                id_,
+                ("controller",),
+                broker=None,
+                controller=address(),
+                admin=address(),
+                metrics=address(),
+            )
+        )
+    return nodes
+
+
+def default_directory() -> Path:
+    """`$PYKRAFT_HOME`, or `.pykraft` here."""
+    return Path(os.environ.get("PYKRAFT_HOME", ".pykraft"))

@@ -1,0 +1,249 @@
+"""A node's settings: Kafka's `server.properties`, checked as a whole before anything starts.
+
+Single values are defined and checked in `metadata.configs`; here is what they mean together:
+listeners, addresses, voters. A bad combination is one clear KafkaError(INVALID_CONFIG).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from metadata.configs import StaticConfig
+from wire import properties
+from wire.errors import DecodeError, ErrorCode, KafkaError
+
+_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+_SERVED_PROTOCOLS = ("PLAINTEXT",)
+_LISTENER = re.compile(r"^([A-Za-z0-9_-]+)://(.*):(-?\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where something listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One Kafka listener: where it binds, and the address that others are told."""
+
+    name: str
+    bind: Address
+    advertised: Address
+    protocol: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Everything a node needs to start. `static` has the single values by Kafka's names."""
+
+    static: StaticConfig
+    node_id: int
+    roles: tuple[str, ...]
+    broker_listeners: tuple[Listener, ...]
+    controller_listener: Listener | None
+    controller_listener_name: str
+    inter_broker_listener: str | None
+    voters: Mapping[int, Address]
+    log_dirs: tuple[str, ...]
+    metadata_log_dir: str
+    admin: Address | None
+    metrics: Address
+
+    @property
+    def is_broker(self) -> bool:
+        return "broker" in self.roles
+
+    @property
+    def is_controller(self) -> bool:
+        return "controller" in self.roles
+
+
+def invalid(name: str, value: object, rule: str) -> KafkaError:
+    """The error for a setting: its name, its value, what is allowed."""
+    return KafkaError(ErrorCode.invalid_config, f"Invalid value {value} for {name}: {rule}")
+
+
+def parse_address(name: str, text: str) -> Address:
+    """`host:port` or `[v6 address]:port`."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise invalid(name, text, "must be host:port with a port of 0 to 65535")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def parse_properties(text: str, source: str) -> dict[str, str]:
+    """The names and values of a properties file; KafkaError names the file where it is malformed."""
+    try:
+        return properties.parse(text)
+    except DecodeError as error:
+        raise KafkaError(ErrorCode.invalid_config, f"{source}: {error}") from error
+
+
+def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
+    """The node's configuration from its properties; KafkaError(INVALID_CONFIG) where they are bad."""
+    static = StaticConfig(values)
+    roles = tuple(dict.fromkeys(static["process.roles"]))
+    if not roles:
+        raise invalid("process.roles", "", "must name broker, controller, or both")
+    protocols = _protocol_map(static["listener.security.protocol.map"])
+    controller_names = [
+        name.strip()
+        for name in (static["controller.listener.names"] or "").split(",")
+        if name.strip()
+    ]
+    if not controller_names:
+        raise invalid("controller.listener.names", "", "must name the controllers' listener")
+    bound = _listeners("listeners", static["listeners"])
+    advertised = _listeners("advertised.listeners", static["advertised.listeners"] or "")
+    listeners = [
+        _listener(name, address, advertised.get(name, address), protocols)
+        for name, address in bound.items()
+    ]
+    controllers = [listener for listener in listeners if listener.name in controller_names]
+    brokers = [listener for listener in listeners if listener.name not in controller_names]
+    _check_roles(roles, controllers, brokers)
+    if not static.log_dirs:
+        raise invalid("log.dirs", "", "must name a directory")
+    voters = _voters(static["controller.quorum.voters"])
+    node_id = static["node.id"]
+    _check_voters(node_id, roles, voters)
+    return NodeConfig(
+        static=static,
+        node_id=node_id,
+        roles=roles,
+        broker_listeners=tuple(brokers),
+        controller_listener=controllers[0] if controllers else None,
+        controller_listener_name=controller_names[0],
+        inter_broker_listener=_inter_broker(static, brokers) if brokers else None,
+        voters=voters,
+        log_dirs=static.log_dirs,
+        metadata_log_dir=static["metadata.log.dir"] or static.log_dirs[0],
+        admin=_admin(static) if "controller" in roles else None,
+        metrics=parse_address("pykraft.metrics.listener", static["pykraft.metrics.listener"]),
+    )
+
+
+def _protocol_map(text: str) -> dict[str, str]:
+    pairs = {}
+    for item in text.split(","):
+        name, colon, protocol = item.strip().partition(":")
+        if not colon or protocol not in _PROTOCOLS:
+            raise invalid(
+                "listener.security.protocol.map",
+                item,
+                f"must be NAME:one of {', '.join(_PROTOCOLS)}",
+            )
+        pairs[name] = protocol
+    return pairs
+
+
+def _listeners(setting: str, text: str) -> dict[str, Address]:
+    found: dict[str, Address] = {}
+    for item in (part.strip() for part in text.split(",")):
+        if not item:
+            continue
+        match = _LISTENER.match(item)
+        if match is None or not 0 <= int(match[3]) <= 65535:
+            raise invalid(setting, item, "must be NAME://host:port with a port of 0 to 65535")
+        name, host = match[1].upper(), match[2].removeprefix("[").removesuffix("]")
+        if name in found:
+            raise invalid(setting, text, f"the listener {name} is there twice")
+        found[name] = Address(host, int(match[3]))
+    return found
+
+
+def _listener(
+    name: str, bind: Address, advertised: Address, protocols: Mapping[str, str]
+) -> Listener:
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise invalid("listeners", name, "must have an entry in listener.security.protocol.map")
+    if protocol not in _SERVED_PROTOCOLS:
+        served = ", ".join(_SERVED_PROTOCOLS)
+        raise invalid(
+            "listener.security.protocol.map",
+            f"{name}:{protocol}",
+            f"only {served} is served so far",
+        )
+    if advertised.host in ("", "0.0.0.0", "::"):
+        # Every interface, of which clients can't be told: they get this machine's own name for it.
+        advertised = Address("localhost", advertised.port)
+    return Listener(name, bind, advertised, _PROTOCOLS[protocol])
+
+
+def _check_roles(
+    roles: tuple[str, ...], controllers: list[Listener], brokers: list[Listener]
+) -> None:
+    if "controller" in roles and not controllers:
+        raise invalid("listeners", "", "a controller needs a listener of controller.listener.names")
+    if "controller" not in roles and controllers:
+        name = controllers[0].name
+        raise invalid("listeners", name, "a node without the controller role must not have it")
+    if "broker" in roles and not brokers:
+        raise invalid("listeners", "", "a broker needs a listener that is not the controllers'")
+    if "broker" not in roles and brokers:
+        name = brokers[0].name
+        raise invalid("listeners", name, "a node without the broker role must not have it")
+
+
+def _voters(items: tuple[str, ...]) -> dict[int, Address]:
+    voters: dict[int, Address] = {}
+    for item in items:
+        text, at, address = item.strip().partition("@")
+        if not at or not text.isdigit():
+            raise invalid("controller.quorum.voters", item, "must be id@host:port")
+        if int(text) in voters:
+            raise invalid("controller.quorum.voters", item, f"the voter {text} is there twice")
+        voters[int(text)] = parse_address("controller.quorum.voters", address)
+    if not voters:
+        raise invalid("controller.quorum.voters", "", "must name the controllers: id@host:port, …")
+    return voters
+
+
+def _check_voters(node_id: int, roles: tuple[str, ...], voters: Mapping[int, Address]) -> None:
+    ids = ", ".join(str(voter) for voter in voters)
+    if "controller" in roles and node_id not in voters:
+        raise invalid("node.id", node_id, f"a controller must be one of the voters ({ids})")
+    if "controller" not in roles and node_id in voters:
+        raise invalid("node.id", node_id, f"a voter ({ids}) must have the controller role")
+
+
+def _inter_broker(static: StaticConfig, brokers: list[Listener]) -> str:
+    name: str | None = static["inter.broker.listener.name"]
+    names = [listener.name for listener in brokers]
+    if name is None:
+        return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
+    if name not in names:
+        raise invalid("inter.broker.listener.name", name, f"must be one of {', '.join(names)}")
+    return name
+
+
+def _admin(static: StaticConfig) -> Address:
+    address = parse_address("pykraft.admin.listener", static["pykraft.admin.listener"])
+    if not is_loopback(address.host) and not static["pykraft.admin.allow.plaintext"]:
+        raise invalid(
+            "pykraft.admin.listener",
+            address,
+            "must be a loopback address, since this gRPC listener has no TLS, unless "
+            "pykraft.admin.allow.plaintext=true says that it is meant so",
+        )
+    return address

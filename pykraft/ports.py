@@ -1,0 +1,32 @@
+"""Free TCP ports for nodes that must know each other's addresses before they start."""
+
+from __future__ import annotations
+
+import random
+import socket
+
+# Below the range from which systems take the ports of outgoing connections (32768 on Linux), so
+# that a node that is down for a while finds its port still free.
+FIRST, LAST = 12000, 32000
+
+
+def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
+    """`count` different ports on which nothing listens now."""
+    held: list[socket.socket] = []
+    try:
+        for port in random.SystemRandom().sample(range(FIRST, LAST), LAST - FIRST):
+            if len(held) == count:
+                break
+            candidate = socket.socket()
+            try:
+                candidate.bind((host, port))
+            except OSError:
+                candidate.close()
+            else:
+                held.append(candidate)
+        if len(held) < count:
+            raise OSError(f"only {len(held)} of {count} ports are free between {FIRST} and {LAST}")
+        return [candidate.getsockname()[1] for candidate in held]
+    finally:
+        for candidate in held:
+            candidate.close()

@@ -1,0 +1,175 @@
+"""From the quorum's committed log to images, once per node.
+
+Controller and broker of a combined node, the gRPC door and Watch all see the same image, in the
+order in which they subscribed. The publisher also decides when a snapshot is due: after so many
+bytes or so long a time (KIP-630), from the image itself, which is a value, while the log moves on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import structlog
+
+from metadata.delta import ImageDelta
+from metadata.image import MetadataImage
+from metadata.loader import ImageLoader
+from metadata.records import encode
+from metadata.snapshot import records_of
+from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
+from wire.errors import FatalError
+from world.env import Env
+
+ImageSubscriber = Callable[[MetadataImage, ImageDelta], None]
+LeaderSubscriber = Callable[[LeaderAndEpoch], None]
+BatchSubscriber = Callable[[CommittedBatch], None]
+
+
+class SnapshotStore(Protocol):
+    """What the publisher needs of the quorum to keep a snapshot."""
+
+    async def write_snapshot(
+        self, offset: int, epoch: int, last_timestamp_ms: int, values: Iterator[bytes]
+    ) -> None: ...
+
+
+class MetadataPublisher:
+    """The quorum's listener in this process."""
+
+    def __init__(
+        self,
+        env: Env,
+        *,
+        snapshot_bytes: int,
+        snapshot_interval_ms: int,
+        on_fatal: Callable[[FatalError], None],
+    ) -> None:
+        self._env = env
+        self._snapshot_bytes = snapshot_bytes
+        self._snapshot_interval_ms = snapshot_interval_ms
+        self._on_fatal = on_fatal
+        self._loader = ImageLoader()
+        self._image_subscribers: list[ImageSubscriber] = []
+        self._leader_subscribers: list[LeaderSubscriber] = []
+        self._batch_subscribers: list[BatchSubscriber] = []
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = env.clock.now_ms()
+        self._snapshot_task: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger("metadata")
+        self.store: SnapshotStore | None = None
+        self.leader = LeaderAndEpoch(None, 0)
+        self.snapshots_written = 0
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed image."""
+        return self._loader.image
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether the committed log ends inside an open metadata transaction."""
+        return self._loader.in_transaction
+
+    def subscribe(
+        self,
+        *,
+        image: ImageSubscriber | None = None,
+        leader: LeaderSubscriber | None = None,
+        batch: BatchSubscriber | None = None,
+    ) -> None:
+        """Asks to be called with each new image, leader, committed batch."""
+        if image is not None:
+            self._image_subscribers.append(image)
+        if leader is not None:
+            self._leader_subscribers.append(leader)
+        if batch is not None:
+            self._batch_subscribers.append(batch)
+
+    # -- raft.listener.RaftListener -----------------------------------------------------------
+
+    def on_batch(self, batch: CommittedBatch) -> None:
+        """One committed batch, in log order."""
+        try:
+            delta = self._loader.on_batch(
+                batch.base_offset,
+                batch.epoch,
+                batch.timestamp_ms,
+                batch.values,
+                batch.control,
+                batch.last_offset,
+            )
+        except FatalError as error:
+            self._on_fatal(error)
+            return
+        self._publish(delta)
+        for subscriber in self._batch_subscribers:
+            subscriber(batch)
+        self._bytes_since_snapshot += batch.size_bytes
+        self._snapshot_if_due()
+
+    def on_snapshot(self, snapshot: SnapshotView) -> None:
+        """A snapshot that replaces all there was before."""
+        try:
+            delta = self._loader.on_snapshot(
+                snapshot.end_offset,
+                snapshot.epoch,
+                snapshot.timestamp_ms,
+                snapshot.values,
+                kraft_version=snapshot.kraft_version,
+                voters=snapshot.voters,
+            )
+        except FatalError as error:
+            self._on_fatal(error)
+            return
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = self._env.clock.now_ms()
+        self._publish(delta)
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Another leader, or none."""
+        self.leader = leader
+        for subscriber in self._leader_subscribers:
+            subscriber(leader)
+
+    # -- own affairs --------------------------------------------------------------------------
+
+    def _publish(self, delta: ImageDelta) -> None:
+        for subscriber in self._image_subscribers:
+            subscriber(delta.image, delta)
+
+    def _snapshot_if_due(self) -> None:
+        waited_ms = self._env.clock.now_ms() - self._last_snapshot_ms
+        due = self._bytes_since_snapshot >= self._snapshot_bytes or (
+            0 < self._snapshot_interval_ms <= waited_ms
+        )
+        busy = self._snapshot_task is not None and not self._snapshot_task.done()
+        if not due or busy or self.store is None or self.in_transaction:
+            return
+        self._bytes_since_snapshot = 0
+        self._last_snapshot_ms = self._env.clock.now_ms()
+        self._snapshot_task = asyncio.get_running_loop().create_task(
+            self._write_snapshot(self.store, self.image), name="metadata-snapshot"
+        )
+
+    async def _write_snapshot(self, store: SnapshotStore, image: MetadataImage) -> None:
+        values = (encode(record, version) for record, version in records_of(image))
+        try:
+            await store.write_snapshot(
+                image.last_offset + 1, image.last_epoch, image.last_timestamp_ms, values
+            )
+        except FatalError as error:
+            self._on_fatal(error)
+        except OSError as error:
+            # The log is still whole: the next snapshot will stand for this one.
+            self._log.error("snapshot_not_written", offset=image.last_offset + 1, reason=str(error))
+        else:
+            self.snapshots_written += 1
+            self._log.info("snapshot_written", offset=image.last_offset + 1)
+
+    async def close(self) -> None:
+        """Ends a snapshot that is being written; its file is never taken for a whole one."""
+        if self._snapshot_task is not None:
+            self._snapshot_task.cancel()
+            await asyncio.wait([self._snapshot_task])

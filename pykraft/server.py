@@ -1,0 +1,114 @@
+"""The real world's composition: event loop, signals, log output, doors, exit code around one node."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+import structlog
+
+from metadata.features import DEFAULT_METADATA_VERSION
+from metadata.image import METADATA_VERSION
+from pykraft import storage_format
+from pykraft.doors import open_doors
+from pykraft.logs import configure_logs
+from pykraft.node import Node
+from pykraft.node_config import NodeConfig
+from pykraft.node_files import new_cluster_id
+from wire.errors import FatalError, KafkaError
+from world.env import Env
+from world.real import real_env
+
+EXIT_CANNOT_LISTEN = 5
+
+try:
+    import uvloop
+except ImportError:  # not on every platform
+    _new_loop = asyncio.new_event_loop
+else:
+    _new_loop = uvloop.new_event_loop
+
+
+def run_node(config: NodeConfig, *, ready_fd: int | None, format_if_new: bool) -> int:
+    """Runs a node until SIGTERM or SIGINT, or until it can't go on; returns the exit code.
+
+    `ready_fd` gets one line once the node can serve. A FatalError's exit code is the process's.
+    """
+    configure_logs(config.node_id, config.static["pykraft.log.level"])
+    log = structlog.get_logger("server")
+    for name in config.static.unknown:
+        log.warning("unknown_setting", name=name, rule="it is ignored")
+    try:
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
+            return runner.run(_serve(real_env(), config, ready_fd, format_if_new))
+    except FatalError as error:
+        log.critical("stopped", reason=error.reason, exit_code=error.exit_code)
+        return error.exit_code
+    except KafkaError as error:
+        log.critical("not_started", reason=error.message, error=error.code.name.upper())
+        return 1
+    except OSError as error:
+        log.critical("not_started", reason=str(error))
+        return EXIT_CANNOT_LISTEN
+
+
+async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_new: bool) -> int:
+    if format_if_new:
+        await _format_new(env, config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    node = Node(env, config)
+    try:
+        await node.start()
+        async with open_doors(node):
+            await _until_ready_or(stop, node)
+            if node.ready and not stop.is_set():
+                _say_ready(node, ready_fd)
+            await _first_of(stop.wait(), node.failed())
+    finally:
+        # In this order: the doors have closed, so nobody asks a node that is going.
+        await node.stop()
+    if node.failure is not None:
+        raise node.failure
+    return 0
+
+
+async def _format_new(env: Env, config: NodeConfig) -> None:
+    """Formats the directories of a first start without a configuration file."""
+    formatted = f"{config.metadata_log_dir}/{storage_format.META_PROPERTIES}"
+    if not env.disk.exists(formatted):
+        await storage_format.format_directories(
+            env,
+            config.log_dirs,
+            node_id=config.node_id,
+            cluster_id=new_cluster_id(),
+            levels={METADATA_VERSION: DEFAULT_METADATA_VERSION},
+        )
+
+
+async def _until_ready_or(stop: asyncio.Event, node: Node) -> None:
+    await _first_of(stop.wait(), node.failed(), node.wait_ready())
+
+
+async def _first_of(*waits: object) -> None:
+    """Returns when the first has; ends the others."""
+    tasks = [asyncio.ensure_future(wait) for wait in waits]  # type: ignore[call-overload]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _say_ready(node: Node, ready_fd: int | None) -> None:
+    structlog.get_logger("server").info("ready", **node.addresses())
+    if ready_fd is not None:
+        os.write(ready_fd, b"ready\n")
+        os.close(ready_fd)
+    else:
+        print(f"pykraft: ready, {node.summary()}", file=sys.stderr)

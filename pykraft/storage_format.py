@@ -1,0 +1,112 @@
+"""Preparing log directories as Kafka's storage tool does: `meta.properties`, `bootstrap.checkpoint`.
+
+Every formatted directory gets a fresh directory id and the bootstrap records with which the first
+active controller begins the metadata log (KIP-584, KIP-866). Features other than metadata.version
+stay at level 0 until the work behind them is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from metadata.features import SUPPORTED, describe_level
+from metadata.image import METADATA_VERSION
+from metadata.records import FeatureLevelRecord, Record, decode, encode
+from wire import meta_properties
+from wire.batch import build_batch, decode_records, iter_headers
+from wire.control import encode_snapshot_footer, encode_snapshot_header
+from wire.errors import DecodeError, ErrorCode, FatalError, KafkaError
+from wire.meta_properties import MetaProperties
+from world.env import Env
+
+META_PROPERTIES = "meta.properties"
+BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+EXIT_BAD_DIRECTORY = 4
+
+
+def bootstrap_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:
+    """One record a feature above level 0, metadata.version first.
+
+    Raises KafkaError for a feature or level that this version doesn't support.
+    """
+    for name in sorted(levels):
+        low, high = SUPPORTED.get(name, (0, 0))
+        if not low <= levels[name] <= high:
+            raise KafkaError(
+                ErrorCode.invalid_update_version,
+                f"feature {name} at level {describe_level(name, levels[name])}: "
+                f"{describe_level(name, low)} to {describe_level(name, high)} are supported",
+            )
+    others = sorted(name for name in levels if name != METADATA_VERSION and levels[name] > 0)
+    return [
+        FeatureLevelRecord(name=name, feature_level=levels[name])
+        for name in (METADATA_VERSION, *others)
+    ]
+
+
+def encode_bootstrap(records: Sequence[Record], wall_ms: int) -> bytes:
+    """The file: a header batch, one data batch, a footer batch, in epoch 0 from offset 0."""
+    header = encode_snapshot_header(0)
+    footer = encode_snapshot_footer()
+    values = [(wall_ms, None, encode(record), ()) for record in records]
+    return b"".join(
+        (
+            build_batch([(wall_ms, *header, ())], leader_epoch=0, control=True),
+            build_batch(values, base_offset=1, leader_epoch=0),
+            build_batch(
+                [(wall_ms, *footer, ())], base_offset=1 + len(values), leader_epoch=0, control=True
+            ),
+        )
+    )
+
+
+def read_bootstrap(env: Env, directory: str) -> list[Record]:
+    """The records in the directory's bootstrap file; none where there is no file.
+
+    FatalError where the file is damaged: a log begun without them would be another cluster's.
+    """
+    path = f"{directory}/{BOOTSTRAP_CHECKPOINT}"
+    try:
+        data = env.disk.read_bytes(path)
+    except FileNotFoundError:
+        return []
+    records: list[Record] = []
+    position = 0
+    try:
+        for position, header in iter_headers(data):
+            if header.is_control:
+                continue
+            for entry in decode_records(data, position, header):
+                decoded = decode(entry.value or b"")
+                assert isinstance(decoded.record, Record), decoded
+                records.append(decoded.record)
+    except (DecodeError, AssertionError) as error:
+        raise FatalError(EXIT_BAD_DIRECTORY, f"{path}: byte {position}: {error}") from error
+    return records
+
+
+async def format_directories(
+    env: Env,
+    directories: Sequence[str],
+    *,
+    node_id: int,
+    cluster_id: str,
+    levels: Mapping[str, int],
+) -> None:
+    """Formats every directory, or none: KafkaError if one holds a node already."""
+    records = bootstrap_records(levels)
+    for directory in directories:
+        if env.disk.exists(f"{directory}/{META_PROPERTIES}"):
+            raise KafkaError(
+                ErrorCode.invalid_request,
+                f"{directory} is formatted already (it has {META_PROPERTIES}); nothing was changed",
+            )
+    for directory in directories:
+        env.disk.make_dirs(directory)
+        wall_ms = env.clock.wall_ms()
+        await env.disk.replace(
+            f"{directory}/{BOOTSTRAP_CHECKPOINT}", encode_bootstrap(records, wall_ms)
+        )
+        # Last: a directory with this file counts as formatted.
+        identity = MetaProperties(cluster_id, node_id, env.ids.uuid())
+        await env.disk.replace(f"{directory}/{META_PROPERTIES}", meta_properties.encode(identity))
