@@ -122,7 +122,7 @@ _QUORUM: Final[tuple[Row, ...]] = (
         T.LIST,
         (),
         None,
-        "The controllers of a static quorum: id@host:port, …",
+        "The controllers of a static quorum: id@host:port and so on.",
     ),
     (
         "controller.quorum.bootstrap.servers",

@@ -1,22 +1,15 @@
 """Values of the metadata log: a frame (KIP-631) around a record body.
 
-The frame is three unsigned varints: frame version 1, API key, record version. Decoding runs on
-kio's native reader, straight into the classes of `metadata.records.types` where a version has
-all the fields, through a class of that version's fields otherwise.
+The frame is three unsigned varints: frame version 1, API key, record version.
 """
 
-from collections.abc import Callable
-from dataclasses import Field, dataclass, fields, make_dataclass
-from dataclasses import field as dataclass_field
-from functools import cache
+import struct
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from kio.serial import entity_reader
-from kio.serial.errors import SerialError
-from kio.static.constants import EntityType
-
+from metadata.records.decoders import body_reader
 from metadata.records.encoders import record_writer, write_uvarint
-from metadata.records.schema import ZERO_UUID, FieldSchema, Record, schema_of
+from metadata.records.schema import Record
 from metadata.records.types import (
     RECORD_TYPES,
     BrokerRegistrationChangeRecord,
@@ -79,71 +72,6 @@ def version_for(record_type: type[Record], metadata_version: int) -> int:
     return 0
 
 
-def _zero_uuid_fixer(schemas: tuple[FieldSchema, ...]) -> Callable[[Any], None] | None:
-    """kio reads the zero UUID as None; this puts the zero back into a fresh record."""
-    singles = [f.name for f in schemas if f.kafka_type == "uuid" and not f.is_array]
-    arrays = [f.name for f in schemas if f.kafka_type == "uuid" and f.is_array]
-    if not singles and not arrays:
-        return None
-    put = object.__setattr__  # the record is frozen for everyone but its maker
-
-    def fix(record: Any) -> None:
-        for name in singles:
-            if getattr(record, name) is None:
-                put(record, name, ZERO_UUID)
-        for name in arrays:
-            value = getattr(record, name)
-            if value and None in value:
-                put(record, name, tuple(ZERO_UUID if u is None else u for u in value))
-
-    return fix
-
-
-def _copy_of(item: Field[Any]) -> Any:
-    return dataclass_field(metadata=item.metadata, default=item.default)
-
-
-def _version_class(cls: type[Record], version: int) -> type[Any]:
-    """A kio entity with only the fields that this version of the record has."""
-    present = [
-        (item.name, item.type, _copy_of(item))
-        for item in fields(cls)  # type: ignore[arg-type]
-        if item.metadata["since"] <= version
-    ]
-    namespace = {"__type__": EntityType.nested, "__flexible__": True}
-    name = f"{cls.__name__}V{version}"
-    return make_dataclass(name, present, kw_only=True, slots=True, namespace=namespace)
-
-
-@cache
-def _body_reader(cls: Any, version: int) -> Callable[[Any, int], tuple[Any, int]]:
-    """(buffer, position) -> (record, bytes consumed) for one version of a record."""
-    schemas = schema_of(cls)
-    fix = _zero_uuid_fixer(schemas)
-    if all(f.since <= version for f in schemas):
-        read = entity_reader(cls)
-        if fix is None:
-            return read
-
-        def read_whole(buffer: Any, position: int) -> tuple[Any, int]:
-            found = read(buffer, position)
-            fix(found[0])
-            return found
-
-        return read_whole
-    names = [f.name for f in schemas if f.since <= version]
-    read = entity_reader(_version_class(cls, version))
-
-    def read_older(buffer: Any, position: int) -> tuple[Any, int]:
-        entity, size = read(buffer, position)
-        record = cls(**{name: getattr(entity, name) for name in names})
-        if fix is not None:
-            fix(record)
-        return record, size
-
-    return read_older
-
-
 def _read_frame(buffer: bytes | memoryview) -> tuple[int, int, int, int]:
     """(frame version, API key, record version, position of the body)."""
     numbers = []
@@ -185,14 +113,13 @@ def decode(value: Buffer) -> Decoded:
     if cls is None or version > cls.MAX_VERSION:
         return Decoded(api_key, version, UnknownRecord(api_key, version, bytes(buffer[position:])))
     try:
-        record, size = _body_reader(cls, version)(buffer, position)
-    except (SerialError, ValueError, OverflowError, IndexError, KeyError) as error:
-        raise DecodeError(
-            f"{cls.NAME} version {version}: {error or type(error).__name__}"
-        ) from error
-    if position + size != len(buffer):
-        extra = len(buffer) - position - size
-        raise DecodeError(f"{cls.NAME} version {version}: {extra} bytes after the record")
+        record, end = body_reader(cls, version)(buffer, position)
+    except DecodeError as error:
+        raise DecodeError(f"{cls.NAME} version {version}: {error}") from error
+    except (IndexError, struct.error) as error:
+        raise DecodeError(f"{cls.NAME} version {version} ends too early") from error
+    if end != len(buffer):
+        raise DecodeError(f"{cls.NAME} version {version}: {len(buffer) - end} bytes after it")
     return Decoded(api_key, version, record)
 
 

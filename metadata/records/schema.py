@@ -1,17 +1,15 @@
 """How a metadata record's schema is stated, once, on its dataclass.
 
 Each field says its Kafka type, the record versions that carry it, its tag if it is a tagged
-field, and the versions in which it may be null. The field metadata is the form kio's native
-reader understands (`kafka_type`, `tag`), so the same statement drives decoding, encoding and
-the JSON form.
+field, and whether it may be null. The field metadata has the names that kio gives its own
+(`kafka_type`, `tag`), so that one reader serves both; the same statement drives encoding and the
+JSON form.
 """
 
 from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Final, TypeVar
 from uuid import UUID
-
-from kio.static.constants import EntityType
 
 ZERO_UUID: Final = UUID(int=0)
 REQUIRED: Final = object()
@@ -20,10 +18,10 @@ T = TypeVar("T", bound=type)
 
 
 class Entity:
-    """Marks the classes of this package; the class variables are what kio's reader looks at."""
+    """Marks the classes of this package. All versions are flexible (KIP-482), which is what the
+    reader looks at."""
 
     __slots__ = ()
-    __type__: ClassVar[EntityType] = EntityType.nested
     __flexible__: ClassVar[bool] = True
 
 

@@ -5,7 +5,7 @@ has its default there. Field meanings are Kafka's; `Leader` in a change record i
 "unchanged" and -1 for "none" (kept as Kafka's numbers, since they are on the wire).
 """
 
-# Annotations must stay real objects here: kio's reader looks at them. `kafka` declares a field,
+# Annotations must stay real objects here: the reader looks at them. `kafka` declares a field,
 # as dataclasses.field does.
 # ruff: noqa: RUF009
 from dataclasses import dataclass

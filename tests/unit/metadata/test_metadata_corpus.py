@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,7 @@ def load_snapshot(path: Path) -> MetadataImage:
     return walk.image
 
 
+@cache
 def replay(directory: Path) -> Walk:
     snapshots = sorted(directory.glob("*-*.checkpoint"))
     found = [
