@@ -60,7 +60,7 @@ def uvarints(data: Bytes, at: Ints, longest: int = 5) -> tuple[Ints, Ints, Mask]
 def varints(data: Bytes, at: Ints, longest: int = 5) -> tuple[Ints, Ints, Mask]:
     """Zigzag varints, as in record batches."""
     value, after, sound = uvarints(data, at, longest)
-    return (value >> 1) ^ -(value & 1), after, sound
+    return ((value >> 1) & 0x7FFF_FFFF_FFFF_FFFF) ^ -(value & 1), after, sound
 
 
 @dataclass(slots=True)

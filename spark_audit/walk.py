@@ -87,6 +87,8 @@ def _damage(data: bytes | mmap, position: int, end: int) -> Damage:
         code = "truncated-tail" if resume is None else "bad-length"
         detail = f"batch of {length + 12} bytes, {left} there{tail}"
         return Damage(code, position, detail, resume, base_offset, epoch)
+    if base_offset < 0:  # the CRC doesn't cover it
+        return Damage("bad-records", position, f"base offset {base_offset}{tail}", resume)
     return Damage(
         "crc-mismatch", position, f"offset {base_offset}{tail}", resume, base_offset, epoch
     )
