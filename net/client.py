@@ -187,9 +187,10 @@ class Connection(asyncio.BufferedProtocol):
         result: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
 
         def strip(done: asyncio.Future[memoryview]) -> None:
+            # Looked at even if nobody waits any more, or asyncio reports it as never retrieved.
+            error = done.exception()
             if result.done():
                 return
-            error = done.exception()
             if error is not None:
                 result.set_exception(error)
                 return
