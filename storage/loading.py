@@ -319,8 +319,8 @@ class Loader:
     async def _settle(self) -> None:
         """Make durable what was done, so that it counts as synced from now on."""
         end = self.end_offset
-        if self.epochs.entries() and self.epochs.entries()[-1][1] >= end:
-            self.epochs.truncate_from_end(end)
+        self.epochs.truncate_from_end(end)
+        self.epochs.truncate_from_start(self.segments[0].base_offset)
         self.producers.end_offset = max(self.producers.end_offset, end)
         if self.recovery.undecided:
             return

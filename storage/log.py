@@ -15,11 +15,13 @@ from sortedcontainers import SortedDict
 from storage import names, producer_files, retention, time_lookup
 from storage.appending import AppendInfo, Plan, plan_follower, plan_leader
 from storage.config import LogConfig
+from storage.epochs import LeaderEpochs
 from storage.errors import LogIsDamaged, OffsetOutOfRange
 from storage.index import ActiveIndex
 from storage.loading import Loader, OpenOptions, Recovery, remove_segment_files
-from storage.producers import Duplicate
+from storage.producers import Duplicate, ProducerState
 from storage.reading import LogReader, Slice
+from storage.scan import Damage, Scan, ScanRules, scan_segment
 from storage.segment import Segment, create_segment, rebuild_tail, stored_index
 from storage.trash import Trash
 from wire import checkpoints, partition_metadata
@@ -276,6 +278,30 @@ class Log:
         """The header of the first batch that ends at or after `offset`; None past the end."""
         return self._reader.header(offset)
 
+    async def verify(self) -> list[Damage]:
+        """Read all segments but the active one from end to end, off the loop; what is unsound.
+
+        Reads hand out bytes without looking into them, so this is how damage is found before
+        a reader's own CRC check meets it.
+        """
+        rules = ScanRules(
+            self.config.index_interval_bytes,
+            contiguous=self.config.contiguous,
+            pass_damage_below=2**63 - 1,
+        )
+        found: list[Damage] = []
+        for segment in list(self.segments.values()):
+            if segment is self.active:
+                break
+            base = segment.base_offset
+            scan: Scan = await self.env.run_blocking(
+                scan_segment, segment.file, base, base, rules, LeaderEpochs(), ProducerState()
+            )
+            found += scan.damage
+            if scan.problem is not None:
+                found.append(scan.problem)
+        return found
+
     def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int, int] | None:
         """(offset, timestamp, leader epoch) of the first record that is not older."""
         return time_lookup.offset_for_timestamp(self, timestamp_ms)
@@ -520,4 +546,4 @@ class Log:
         self.trash.close()
 
 
-__all__ = ["AppendInfo", "DamagedFile", "Log", "Recovery", "Slice"]
+__all__ = ["AppendInfo", "Damage", "DamagedFile", "Log", "Recovery", "Slice"]
