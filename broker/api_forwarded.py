@@ -1,9 +1,10 @@
 """The APIs that only the active controller can answer, sent on to it inside an Envelope (KIP-590).
 
 CreateTopics 2-7, DeleteTopics 1-6, AlterConfigs 0-2, CreatePartitions 0-3, ElectLeaders 0-2,
-IncrementalAlterConfigs 0-1, DescribeQuorum 0-2, UnregisterBroker 0. A request is held and repeated
-through a failover until its own timeout (request.timeout.ms where it names none), and is then
-answered REQUEST_TIMED_OUT. The client's correlation id goes along, so its answer comes back as is.
+IncrementalAlterConfigs 0-1, UnregisterBroker 0. A request is held and repeated through a failover
+until its own timeout (request.timeout.ms where it names none), and is then answered
+REQUEST_TIMED_OUT. The client's correlation id goes along, so its answer comes back as is.
+DescribeQuorum 0-2 is the quorum's own API: it is asked again, on the controller's listener.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def apis(context: BrokerContext) -> list[Api]:
         forwarded(ApiKey.CREATE_PARTITIONS, 0, 3, _refuse_create_partitions),
         forwarded(ApiKey.ELECT_LEADERS, 0, 2, _refuse_elect_leaders),
         forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, _refuse_incremental_alter_configs),
-        forwarded(ApiKey.DESCRIBE_QUORUM, 0, 2, _refuse_describe_quorum),
+        Api(ApiKey.DESCRIBE_QUORUM, 0, 2, lambda request: _relay_describe_quorum(context, request)),
         forwarded(ApiKey.UNREGISTER_BROKER, 0, 0, _refuse_unregister_broker),
     ]
 
@@ -98,6 +99,44 @@ async def _send(
         module = response_module(header.api_key, header.api_version)
         return refuse(module, entity, error.code, error.message)
     return Frame([_SIZE.pack(len(response)), response])
+
+
+def _relay_describe_quorum(context: BrokerContext, request: Request) -> Any:
+    return _describe_quorum(context, request.entity(), request.api_version)
+
+
+async def _describe_quorum(context: BrokerContext, asked: Any, version: int) -> Any:
+    def build(_: int, m: Any) -> Any:
+        return m.DescribeQuorumRequest(
+            topics=tuple(
+                m.TopicData(
+                    topic_name=topic.topic_name,
+                    partitions=tuple(
+                        m.PartitionData(partition_index=p.partition_index) for p in topic.partitions
+                    ),
+                )
+                for topic in asked.topics
+            )
+        )
+
+    try:
+        answer = await context.forwarding.request(
+            ApiKey.DESCRIBE_QUORUM, build, context.config.request_timeout_ms, max_version=version
+        )
+    except (ControllerUnreachable, UnsupportedVersion) as error:
+        return _quorum_error(version, ErrorCode.request_timed_out, str(error))
+    if answer.__version__ != version:
+        return _quorum_error(
+            version, ErrorCode.unsupported_version, "the controller speaks an older version"
+        )
+    return answer
+
+
+def _quorum_error(version: int, code: ErrorCode, message: str) -> Any:
+    m: Any = response_module(ApiKey.DESCRIBE_QUORUM, version)
+    return fill(
+        m.DescribeQuorumResponse, error_code=code, error_message=message, topics=(), nodes=()
+    )
 
 
 def _client_host(peer: Any) -> bytes:
@@ -188,12 +227,6 @@ def _refuse_elect_leaders(m: Any, request: Any, code: ErrorCode, message: str) -
         throttle_time=millis(0),
         error_code=code,
         replica_election_results=results,
-    )
-
-
-def _refuse_describe_quorum(m: Any, request: Any, code: ErrorCode, message: str) -> Any:
-    return fill(
-        m.DescribeQuorumResponse, error_code=code, error_message=message, topics=(), nodes=()
     )
 
 

@@ -140,7 +140,10 @@ class BrokerLifecycle:
         while (left_ms := deadline_ms - clock.now_ms()) > 0:
             try:
                 answer = await self._channel.request(
-                    ApiKey.BROKER_REGISTRATION, lambda v, m: self._build(identity, v, m), left_ms
+                    ApiKey.BROKER_REGISTRATION,
+                    lambda v, m: self._build(identity, v, m),
+                    left_ms,
+                    max_version=4,
                 )
             except (ControllerUnreachable, UnsupportedVersion) as error:
                 reason = str(error)
@@ -197,7 +200,10 @@ class BrokerLifecycle:
         interval_ms = self._config.broker_heartbeat_interval_ms
         try:
             answer = await self._channel.request(
-                ApiKey.BROKER_HEARTBEAT, build, self._config.broker_session_timeout_ms // 2
+                ApiKey.BROKER_HEARTBEAT,
+                build,
+                self._config.broker_session_timeout_ms // 2,
+                max_version=1,
             )
         except (ControllerUnreachable, UnsupportedVersion) as error:
             self.heartbeat_errors += 1

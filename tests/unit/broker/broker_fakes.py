@@ -43,6 +43,8 @@ class FakeController:
         self.refuse_next = []
         self.seen = []
         self.active = True
+        # Stands in for what the envelope's request gets: (header, entity) -> response entity.
+        self.forwarded = None
 
     async def start(self):
         handlers = {
@@ -100,6 +102,9 @@ class FakeController:
             )
         self.commit(*records)
         return topic_id
+
+    def delete_topic(self, name):
+        self.commit(t.RemoveTopicRecord(topic_id=self.image.topic(name).id))
 
     def set_leader(self, topic, index, leader, isr=None):
         found = self.image.topic(topic)
@@ -243,6 +248,12 @@ class FakeController:
         header, offset = decode_request_header(frame)
         entity = decode_request(header, frame, offset)
         inner = response_module(header.api_key, header.api_version)
+        if self.forwarded is not None:
+            response = self.forwarded(header, entity)
+            data = encode_response(
+                header.api_key, header.api_version, header.correlation_id, response
+            )
+            return m.EnvelopeResponse(response_data=data[4:], error_code=ErrorCode.none)
         assert header.api_key == ApiKey.CREATE_TOPICS, header
         results = []
         alive = [b for b in sorted(self.image.brokers) if not self.image.brokers[b].fenced]

@@ -1,0 +1,635 @@
+"""Every version that a broker advertises, asked over a connection and decoded by kio.
+
+The cluster is set up so that the fields of answers differ from their defaults: a rack, a fenced
+broker, a leader epoch above 0, a log start above 0, topic ids, overrides.
+"""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from broker_fakes import CLUSTER_ID, cluster, until
+
+from wire.apis import ApiKey, ErrorCode
+from wire.batch import build_batch, decode_records, iter_headers
+from wire.messages import fill, request_module
+
+WALL_MS = 1_700_000_000_000
+UNKNOWN_MS = timedelta(0)
+
+
+def batch(*values, start=WALL_MS, **kwargs):
+    return build_batch([(start + i, b"k", v, ()) for i, v in enumerate(values)], **kwargs)
+
+
+class Setup:
+    """Topic `t` on brokers 1 and 2 (2 fenced later), led by 1 in epoch 2."""
+
+    def __init__(self, c):
+        self.c = c
+        self.connection = None
+        self.topic_id = None
+
+    async def prepare(self):
+        c = self.c
+        self.topic_id = c.controller.create_topic(
+            "t", 2, (1, 2), {"retention.ms": "123456789", "min.insync.replicas": "1"}
+        )
+        await until(lambda: all(len(b.replicas) == 2 for b in c.brokers.values()))
+        c.controller.set_leader("t", 0, 2)
+        c.controller.set_leader("t", 0, 1)
+        replica = c.brokers[1].replicas.find("t", None, 0)
+        await until(lambda: replica.core.leader_epoch == 2)
+        self.connection = await c.connect(1)
+        for i in range(3):
+            records = batch(b"x%d" % i, b"y%d" % i, start=WALL_MS + 1000 * i)
+            await self.produce(13, records)
+        await self.call(
+            ApiKey.DELETE_RECORDS,
+            2,
+            lambda m: m.DeleteRecordsRequest(
+                topics=(
+                    m.DeleteRecordsTopic(
+                        name="t",
+                        partitions=(m.DeleteRecordsPartition(partition_index=0, offset=2),),
+                    ),
+                ),
+                timeout=timedelta(seconds=5),
+            ),
+        )
+        await c.stop_broker(2)
+        await until(lambda: replica.core.isr == (1,))
+        self.replica = replica
+
+    async def call(self, key, version, build):
+        entity = build(request_module(key, version))
+        assert entity.__version__ == version
+        return await self.connection.send(entity, 10_000)
+
+    async def produce(self, version, records, *, acks=-1, index=0, name="t", topic_id=None):
+        return await self.call(
+            ApiKey.PRODUCE,
+            version,
+            lambda m: m.ProduceRequest(
+                transactional_id=None,
+                acks=acks,
+                timeout=timedelta(seconds=5),
+                topic_data=(
+                    fill(
+                        m.TopicProduceData,
+                        name=name,
+                        topic_id=topic_id or self.topic_id,
+                        partition_data=(m.PartitionProduceData(index=index, records=records),),
+                    ),
+                ),
+            ),
+        )
+
+
+def with_setup(path, test):
+    async def main():
+        async with cluster(path, (1, 2), broker_rack="rack-a") as c:
+            setup = Setup(c)
+            await setup.prepare()
+            await test(setup)
+
+    asyncio.run(main())
+
+
+def test_what_is_advertised_is_what_is_tested(tmp_path):
+    async def test(s):
+        offered = {
+            key: s.connection.offers(key) for key in ApiKey if s.connection.offers(key) is not None
+        }
+        assert offered == {
+            ApiKey.PRODUCE: (0, 13),
+            ApiKey.FETCH: (4, 18),
+            ApiKey.LIST_OFFSETS: (1, 11),
+            ApiKey.METADATA: (0, 13),
+            ApiKey.API_VERSIONS: (0, 4),
+            ApiKey.CREATE_TOPICS: (2, 7),
+            ApiKey.DELETE_TOPICS: (1, 6),
+            ApiKey.DELETE_RECORDS: (0, 2),
+            ApiKey.INIT_PRODUCER_ID: (0, 5),
+            ApiKey.OFFSET_FOR_LEADER_EPOCH: (2, 4),
+            ApiKey.DESCRIBE_CONFIGS: (1, 4),
+            ApiKey.ALTER_CONFIGS: (0, 2),
+            ApiKey.DESCRIBE_LOG_DIRS: (1, 4),
+            ApiKey.CREATE_PARTITIONS: (0, 3),
+            ApiKey.ELECT_LEADERS: (0, 2),
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: (0, 1),
+            ApiKey.DESCRIBE_QUORUM: (0, 2),
+            ApiKey.DESCRIBE_CLUSTER: (0, 2),
+            ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+            ApiKey.UNREGISTER_BROKER: (0, 0),
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+        }
+
+    with_setup(tmp_path, test)
+
+
+def test_produce(tmp_path):
+    async def test(s):
+        end = s.replica.log.end_offset
+        for version in range(3, 14):
+            answer = await s.produce(version, batch(b"a", b"b"))
+            [topic] = answer.responses
+            [p] = topic.partition_responses
+            assert (p.index, p.error_code, p.base_offset) == (0, ErrorCode.none, end)
+            if version >= 5:
+                assert p.log_start_offset == 2
+            if version >= 13:
+                assert topic.topic_id == s.topic_id
+            else:
+                assert topic.name == "t"
+            end += 2
+            # A refusal, with everything that it may say. Partition 1 is led by 2, which is gone.
+            refused = await s.produce(version, batch(b"a")[:-1] + b"?")
+            [p] = refused.responses[0].partition_responses
+            assert p.error_code is ErrorCode.corrupt_message
+            assert p.base_offset == -1
+            if version >= 8:
+                assert "CRC" in p.error_message
+            nobody = await s.produce(version, batch(b"a"), index=7)
+            [p] = nobody.responses[0].partition_responses
+            assert p.error_code is ErrorCode.unknown_topic_or_partition
+        unknown = await s.produce(13, batch(b"a"), topic_id=s.c.env.ids.uuid())
+        assert unknown.responses[0].partition_responses[0].error_code is ErrorCode.unknown_topic_id
+
+    with_setup(tmp_path, test)
+
+
+def test_produce_names_the_leader_where_it_is_not(tmp_path):
+    async def main():
+        async with cluster(tmp_path, (1, 2)) as c:
+            s = Setup(c)
+            s.topic_id = c.controller.create_topic("t", 1, (2, 1))
+            await until(lambda: all(len(b.replicas) == 1 for b in c.brokers.values()))
+            s.connection = await c.connect(1)
+            for version in range(3, 14):
+                answer = await s.produce(version, batch(b"a"))
+                [p] = answer.responses[0].partition_responses
+                assert p.error_code is ErrorCode.not_leader_or_follower
+                if version >= 10:
+                    assert (p.current_leader.leader_id, p.current_leader.leader_epoch) == (2, 0)
+                    [node] = answer.node_endpoints
+                    assert (node.node_id, node.host) == (2, "127.0.0.1")
+                    assert node.port == c.servers[2].port
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_fetch(tmp_path, isolation):
+    async def test(s):
+        for version in range(4, 19):
+
+            def request(m, offset=2, epoch=2, last_epoch=-1, version=version, **kwargs):
+                return fill(
+                    m.FetchRequest,
+                    **{
+                        "cluster_id": CLUSTER_ID,
+                        "replica_id": -1,
+                        "max_wait": timedelta(0),
+                        "min_bytes": 1,
+                        "max_bytes": 1 << 20,
+                        "isolation_level": isolation,
+                        "session_id": 0,
+                        "session_epoch": -1,
+                        "topics": (
+                            fill(
+                                m.FetchTopic,
+                                topic="t",
+                                topic_id=s.topic_id,
+                                partitions=(
+                                    fill(
+                                        m.FetchPartition,
+                                        partition=0,
+                                        current_leader_epoch=epoch,
+                                        fetch_offset=offset,
+                                        last_fetched_epoch=last_epoch,
+                                        log_start_offset=-1,
+                                        partition_max_bytes=1 << 20,
+                                    ),
+                                ),
+                            ),
+                        ),
+                        "forgotten_topics_data": (),
+                        "rack_id": "rack-b",
+                        **kwargs,
+                    },
+                )
+
+            answer = await s.call(ApiKey.FETCH, version, request)
+            [topic] = answer.responses
+            [p] = topic.partitions
+            assert topic.topic_id == s.topic_id if version >= 13 else topic.topic == "t"
+            assert (p.error_code, p.high_watermark, p.last_stable_offset) == (ErrorCode.none, 6, 6)
+            if version >= 5:
+                assert p.log_start_offset == 2
+            if version >= 7:
+                assert (answer.error_code, answer.session_id) == (ErrorCode.none, 0)
+            assert p.aborted_transactions == (() if isolation else None)
+            got = bytes(p.records)
+            values = [r.value for pos, h in iter_headers(got) for r in decode_records(got, pos, h)]
+            assert values == [b"x1", b"y1", b"x2", b"y2"]
+
+            if version >= 9:
+                fenced = await s.call(ApiKey.FETCH, version, lambda m: request(m, epoch=1))
+                [p] = fenced.responses[0].partitions
+                assert p.error_code is ErrorCode.fenced_leader_epoch
+                if version >= 12:
+                    assert (p.current_leader.leader_id, p.current_leader.leader_epoch) == (1, 2)
+                if version >= 16:
+                    assert [n.node_id for n in fenced.node_endpoints] == [1]
+                    assert fenced.node_endpoints[0].rack == "rack-a"
+            if version >= 12:
+                parted = await s.call(
+                    ApiKey.FETCH, version, lambda m: request(m, offset=6, last_epoch=1)
+                )
+                [p] = parted.responses[0].partitions
+                assert p.error_code is ErrorCode.none
+                assert not p.records
+                assert (p.diverging_epoch.epoch, p.diverging_epoch.end_offset) == (1, 2)
+            if version >= 7:
+                lost = await s.call(
+                    ApiKey.FETCH, version, lambda m: request(m, session_id=7, session_epoch=3)
+                )
+                assert lost.error_code is ErrorCode.fetch_session_id_not_found
+
+    with_setup(tmp_path, test)
+
+
+def test_list_offsets(tmp_path):
+    async def test(s):
+        for version in range(1, 12):
+            asked = {-1: 6, -2: 2, WALL_MS + 1000: 2, WALL_MS + 2001: 5, WALL_MS + 9999: -1}
+            if version >= 7:
+                asked[-3] = 5
+            if version >= 8:
+                asked[-4] = 2
+            if version >= 9:
+                asked[-5] = -1
+            if version >= 11:
+                asked[-6] = -1
+            for timestamp, offset in asked.items():
+
+                def request(m, timestamp=timestamp):
+                    return fill(
+                        m.ListOffsetsRequest,
+                        replica_id=-1,
+                        isolation_level=1,
+                        topics=(
+                            m.ListOffsetsTopic(
+                                name="t",
+                                partitions=(
+                                    fill(
+                                        m.ListOffsetsPartition,
+                                        partition_index=0,
+                                        current_leader_epoch=2,
+                                        timestamp=timestamp,
+                                    ),
+                                ),
+                            ),
+                        ),
+                        timeout=timedelta(seconds=1),
+                    )
+
+                answer = await s.call(ApiKey.LIST_OFFSETS, version, request)
+                [p] = answer.topics[0].partitions
+                assert (p.error_code, p.offset) == (ErrorCode.none, offset), timestamp
+                if version >= 4 and offset >= 0:
+                    assert p.leader_epoch == 2, timestamp
+                if timestamp > 0 and offset >= 0:
+                    assert p.timestamp == timestamp
+
+    with_setup(tmp_path, test)
+
+
+def test_metadata(tmp_path):
+    async def test(s):
+        await until(lambda: s.c.brokers[1].context.image.broker(2).fenced)
+        for version in range(14):
+
+            def request(m, name="t", topic_id=None, version=version):
+                return fill(
+                    m.MetadataRequest,
+                    topics=(fill(m.MetadataRequestTopic, name=name, topic_id=topic_id),),
+                    allow_auto_topic_creation=False,
+                    include_cluster_authorized_operations=True,
+                    include_topic_authorized_operations=True,
+                )
+
+            answer = await s.call(ApiKey.METADATA, version, request)
+            [node] = answer.brokers
+            assert (node.node_id, node.host, node.port) == (1, "127.0.0.1", s.c.servers[1].port)
+            [topic] = answer.topics
+            assert (topic.name, topic.error_code) == ("t", ErrorCode.none)
+            [p, other] = topic.partitions
+            assert (p.leader_id, p.partition_index) == (1, 0)
+            assert other.partition_index == 1
+            assert p.replica_nodes == ((1,) if version == 0 else (1, 2))
+            assert p.error_code is (
+                ErrorCode.replica_not_available if version == 0 else ErrorCode.none
+            )
+            assert p.isr_nodes == (1,)
+            if version >= 1:
+                assert (answer.controller_id, node.rack) == (1, "rack-a")
+            if version >= 2:
+                assert answer.cluster_id == CLUSTER_ID
+            if version >= 5:
+                assert p.offline_replicas == (2,)
+            if version >= 7:
+                assert p.leader_epoch >= 2
+            if version >= 8:
+                assert topic.topic_authorized_operations == 3576
+            if 8 <= version <= 10:
+                assert answer.cluster_authorized_operations == 8096
+            if version >= 10:
+                assert topic.topic_id == s.topic_id
+            everything = await s.call(
+                ApiKey.METADATA,
+                version,
+                lambda m, v=version: fill(
+                    m.MetadataRequest,
+                    topics=() if v == 0 else None,
+                    allow_auto_topic_creation=True,
+                    include_cluster_authorized_operations=False,
+                    include_topic_authorized_operations=False,
+                ),
+            )
+            assert [t.name for t in everything.topics] == ["t"]
+            if version >= 1:
+                none = await s.call(
+                    ApiKey.METADATA,
+                    version,
+                    lambda m: fill(
+                        m.MetadataRequest,
+                        topics=(),
+                        include_cluster_authorized_operations=False,
+                        include_topic_authorized_operations=False,
+                    ),
+                )
+                assert none.topics == ()
+            if version >= 12:
+                by_id = await s.call(
+                    ApiKey.METADATA, version, lambda m: request(m, name=None, topic_id=s.topic_id)
+                )
+                assert by_id.topics[0].name == "t"
+                unknown = s.c.env.ids.uuid()
+                by_id = await s.call(
+                    ApiKey.METADATA, version, lambda m, u=unknown: request(m, name=None, topic_id=u)
+                )
+                assert by_id.topics[0].error_code is ErrorCode.unknown_topic_id
+                assert (by_id.topics[0].name, by_id.topics[0].topic_id) == (None, unknown)
+            bad = await s.call(ApiKey.METADATA, version, lambda m: request(m, name="no/topic"))
+            assert bad.topics[0].error_code is ErrorCode.invalid_topic_exception
+            absent = await s.call(ApiKey.METADATA, version, lambda m: request(m, name="absent"))
+            assert absent.topics[0].error_code is ErrorCode.unknown_topic_or_partition
+            if version < 4:  # no way to say that it shall not be created
+                await until(lambda: s.c.controller.image.topic("absent") is not None)
+                s.c.controller.delete_topic("absent")
+                await until(lambda: s.c.brokers[1].context.image.topic("absent") is None)
+
+    with_setup(tmp_path, test)
+
+
+def test_offset_for_leader_epoch(tmp_path):
+    async def test(s):
+        for version in range(2, 5):
+            for epoch, expected in ((2, (2, 6)), (1, (1, 2)), (9, (-1, -1))):
+                answer = await s.call(
+                    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+                    version,
+                    lambda m, epoch=epoch: fill(
+                        m.OffsetForLeaderEpochRequest,
+                        replica_id=-1,
+                        topics=(
+                            m.OffsetForLeaderTopic(
+                                topic="t",
+                                partitions=(
+                                    m.OffsetForLeaderPartition(
+                                        partition=0, current_leader_epoch=2, leader_epoch=epoch
+                                    ),
+                                ),
+                            ),
+                        ),
+                    ),
+                )
+                [p] = answer.topics[0].partitions
+                assert p.error_code is ErrorCode.none
+                assert (p.leader_epoch, p.end_offset) == expected
+
+    with_setup(tmp_path, test)
+
+
+def test_delete_records(tmp_path):
+    async def test(s):
+        for version in range(3):
+
+            def request(m, offset, index=0):
+                return m.DeleteRecordsRequest(
+                    topics=(
+                        m.DeleteRecordsTopic(
+                            name="t",
+                            partitions=(
+                                m.DeleteRecordsPartition(partition_index=index, offset=offset),
+                            ),
+                        ),
+                    ),
+                    timeout=timedelta(seconds=2),
+                )
+
+            answer = await s.call(ApiKey.DELETE_RECORDS, version, lambda m: request(m, 3))
+            [p] = answer.topics[0].partitions
+            assert (p.error_code, p.low_watermark) == (ErrorCode.none, 3)
+            answer = await s.call(ApiKey.DELETE_RECORDS, version, lambda m: request(m, 99))
+            [p] = answer.topics[0].partitions
+            assert (p.error_code, p.low_watermark) == (ErrorCode.offset_out_of_range, -1)
+            answer = await s.call(ApiKey.DELETE_RECORDS, version, lambda m: request(m, 1, 9))
+            [p] = answer.topics[0].partitions
+            assert p.error_code is ErrorCode.unknown_topic_or_partition
+
+    with_setup(tmp_path, test)
+
+
+def test_init_producer_id(tmp_path):
+    async def test(s):
+        seen = []
+        for version in range(6):
+            for transactional_id in (None, "tx"):
+                answer = await s.call(
+                    ApiKey.INIT_PRODUCER_ID,
+                    version,
+                    lambda m, t=transactional_id: fill(
+                        m.InitProducerIdRequest,
+                        transactional_id=t,
+                        transaction_timeout=timedelta(seconds=60),
+                        producer_id=5,
+                        producer_epoch=6,
+                    ),
+                )
+                if transactional_id is None:
+                    assert (answer.error_code, answer.producer_epoch) == (ErrorCode.none, 0)
+                    seen.append(answer.producer_id)
+                else:
+                    assert answer.error_code is ErrorCode.coordinator_not_available
+                    assert (answer.producer_id, answer.producer_epoch) == (-1, -1)
+        for _ in range(30):
+            answer = await s.call(
+                ApiKey.INIT_PRODUCER_ID,
+                5,
+                lambda m: m.InitProducerIdRequest(
+                    transactional_id=None, transaction_timeout=timedelta(seconds=60)
+                ),
+            )
+            seen.append(answer.producer_id)
+        assert len(set(seen)) == len(seen), "each id once"
+        assert seen == sorted(seen)
+
+    with_setup(tmp_path, test)
+
+
+def test_describe_configs(tmp_path):
+    async def test(s):
+        for version in range(1, 5):
+
+            def request(m, kind=2, name="t", keys=("retention.ms", "segment.bytes")):
+                return fill(
+                    m.DescribeConfigsRequest,
+                    resources=(
+                        m.DescribeConfigsResource(
+                            resource_type=kind, resource_name=name, configuration_keys=keys
+                        ),
+                    ),
+                    include_synonyms=True,
+                    include_documentation=True,
+                )
+
+            answer = await s.call(ApiKey.DESCRIBE_CONFIGS, version, request)
+            [result] = answer.results
+            assert (result.error_code, result.resource_name) == (ErrorCode.none, "t")
+            found = {c.name: c for c in result.configs}
+            assert sorted(found) == ["retention.ms", "segment.bytes"]
+            assert (found["retention.ms"].value, found["retention.ms"].config_source) == (
+                "123456789",
+                1,
+            )
+            assert (found["segment.bytes"].value, found["segment.bytes"].config_source) == (
+                "1048576",
+                4,
+            )
+            assert found["segment.bytes"].synonyms[0].name == "log.segment.bytes"
+            if version >= 3:
+                assert found["retention.ms"].config_type == 5
+                assert found["retention.ms"].documentation
+            broker = await s.call(
+                ApiKey.DESCRIBE_CONFIGS, version, lambda m: request(m, 4, "1", None)
+            )
+            values = {c.name: c.value for c in broker.results[0].configs}
+            assert values["node.id"] == "1"
+            for kind, name, error in (
+                (2, "absent", ErrorCode.unknown_topic_or_partition),
+                (2, "no/name", ErrorCode.invalid_topic_exception),
+                (4, "77", ErrorCode.invalid_request),
+                (99, "x", ErrorCode.invalid_request),
+            ):
+                bad = await s.call(
+                    ApiKey.DESCRIBE_CONFIGS, version, lambda m, k=kind, n=name: request(m, k, n)
+                )
+                assert bad.results[0].error_code is error
+                assert bad.results[0].error_message
+
+    with_setup(tmp_path, test)
+
+
+def test_describe_log_dirs_producers_and_cluster(tmp_path):
+    async def test(s):
+        for version in range(1, 5):
+            for topics in (None, True):
+                answer = await s.call(
+                    ApiKey.DESCRIBE_LOG_DIRS,
+                    version,
+                    lambda m, topics=topics: m.DescribeLogDirsRequest(
+                        topics=topics
+                        and (fill(m.DescribableLogDirTopic, topic="t", partitions=(0,)),)
+                    ),
+                )
+                [result] = answer.results
+                assert result.log_dir.endswith("broker-1")
+                [topic] = result.topics
+                assert topic.name == "t"
+                assert len(topic.partitions) == (2 if topics is None else 1)
+                assert topic.partitions[0].partition_size == s.replica.log.size > 0
+        records = batch(b"p", producer_id=77, producer_epoch=3, base_sequence=0)
+        await s.produce(9, records)
+        answer = await s.call(
+            ApiKey.DESCRIBE_PRODUCERS,
+            0,
+            lambda m: m.DescribeProducersRequest(
+                topics=(m.TopicRequest(name="t", partition_indexes=(0, 9)),)
+            ),
+        )
+        [p, absent] = answer.topics[0].partitions
+        [producer] = p.active_producers
+        assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (77, 3, 0)
+        assert absent.error_code is ErrorCode.unknown_topic_or_partition
+        for version in range(3):
+            answer = await s.call(
+                ApiKey.DESCRIBE_CLUSTER,
+                version,
+                lambda m: fill(
+                    m.DescribeClusterRequest,
+                    include_cluster_authorized_operations=True,
+                    endpoint_type=1,
+                    include_fenced_brokers=True,
+                ),
+            )
+            assert (answer.error_code, answer.cluster_id) == (ErrorCode.none, CLUSTER_ID)
+            assert answer.cluster_authorized_operations == 8096
+            assert answer.controller_id == 1
+            ids = [(b.broker_id, b.rack) for b in answer.brokers]
+            assert ids == [(1, "rack-a")] + ([(2, "rack-a")] if version >= 2 else [])
+            if version >= 1:
+                wrong = await s.call(
+                    ApiKey.DESCRIBE_CLUSTER,
+                    version,
+                    lambda m: fill(
+                        m.DescribeClusterRequest,
+                        include_cluster_authorized_operations=False,
+                        endpoint_type=2,
+                        include_fenced_brokers=False,
+                    ),
+                )
+                assert wrong.error_code is ErrorCode.mismatched_endpoint_type
+
+    with_setup(tmp_path, test)
+
+
+def test_describe_topic_partitions_by_pages(tmp_path):
+    async def test(s):
+        def request(m, cursor=None, limit=1):
+            return m.DescribeTopicPartitionsRequest(
+                topics=(m.TopicRequest(name="t"), m.TopicRequest(name="absent")),
+                response_partition_limit=limit,
+                cursor=cursor,
+            )
+
+        first = await s.call(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, request)
+        absent, topic = first.topics
+        assert absent.error_code is ErrorCode.unknown_topic_or_partition
+        assert (topic.name, topic.topic_id) == ("t", s.topic_id)
+        [p] = topic.partitions
+        assert (p.partition_index, p.leader_id, p.replica_nodes) == (0, 1, (1, 2))
+        assert (p.eligible_leader_replicas, p.offline_replicas) == ((), (2,))
+        cursor = first.next_cursor
+        assert (cursor.topic_name, cursor.partition_index) == ("t", 1)
+        second = await s.call(
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+            0,
+            lambda m: request(m, m.Cursor(topic_name="t", partition_index=1), 10),
+        )
+        assert [p.partition_index for p in second.topics[0].partitions] == [1]
+        assert second.next_cursor is None
+
+    with_setup(tmp_path, test)
