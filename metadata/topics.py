@@ -158,9 +158,10 @@ def apply_remove_topic(image: TopicsImage, record: RemoveTopicRecord) -> TopicsI
 
 def registration_of(record: PartitionRecord) -> PartitionRegistration:
     """The partition state that a PartitionRecord states in full."""
+    replicas, isr = record.replicas, record.isr
     return PartitionRegistration(
-        record.replicas,
-        record.isr,
+        replicas,
+        replicas if isr == replicas else isr,  # mostly equal: one tuple for both
         record.leader,
         record.leader_epoch,
         record.partition_epoch,

@@ -244,6 +244,20 @@ def topic_values(
     return {name: topic_value(name, image, static, topic, broker_id) for name in TOPIC}
 
 
+def reference_markdown() -> str:
+    """All definitions as two Markdown tables, for the docs page."""
+    lines = []
+    for title, definitions in (("Nodes", NODE), ("Topics", TOPIC)):
+        lines += [f"## {title}", "", "| name | type | default | meaning |", "|---|---|---|---|"]
+        for name in sorted(definitions):
+            one = definitions[name]
+            default = "required" if one.required else one.default_text
+            shown = "" if default is None else f"`{default}`" if default else "empty"
+            lines.append(f"| `{name}` | {one.type.name.lower()} | {shown} | {one.help} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
 __all__ = [
     "DEFINITIONS",
     "NODE",
@@ -256,6 +270,7 @@ __all__ = [
     "effective_broker_config",
     "effective_topic_config",
     "parse_topic_config",
+    "reference_markdown",
     "to_text",
     "topic_value",
     "topic_values",

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import Field, fields, make_dataclass
 from dataclasses import field as dataclass_field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 from uuid import UUID, SafeUUID
 
@@ -39,8 +39,10 @@ _put: Final = object.__setattr__
 _UNKNOWN_SAFETY: Final = SafeUUID.unknown
 
 
+@lru_cache(maxsize=16384)
 def _uuid(high: int, low: int) -> UUID:
-    """A UUID of two 64-bit halves, without the checks that make the usual way slow."""
+    """A UUID of two 64-bit halves. The same few topic and directory ids come over and over: one
+    object for each saves a large image most of its memory, and map lookups a comparison."""
     made = _new(UUID)
     _put(made, "int", high << 64 | low)
     _put(made, "is_safe", _UNKNOWN_SAFETY)

@@ -19,6 +19,7 @@ from metadata.configs import (
     effective_broker_config,
     effective_topic_config,
     parse_topic_config,
+    reference_markdown,
     topic_value,
     topic_values,
     validate_dynamic_broker_config,
@@ -199,3 +200,14 @@ def test_passwords_are_not_shown() -> None:
     with pytest.raises(KafkaError) as caught:
         secret.parse("hunter2")
     assert "hunter2" not in caught.value.message
+
+
+def test_the_reference_has_a_row_for_each() -> None:
+    lines = reference_markdown().splitlines()
+    for definition in DEFINITIONS:
+        (row,) = [
+            line
+            for line in lines
+            if line.startswith(f"| `{definition.name}` |") and line.endswith(f"{definition.help} |")
+        ]
+        assert row.count("|") == 5

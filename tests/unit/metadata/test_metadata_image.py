@@ -335,6 +335,22 @@ def test_snapshot_and_log_lead_to_the_same_image(seed) -> None:
     assert late.image.last_offset == whole.image.last_offset == len(values) - 1
 
 
+def test_a_snapshot_in_slices_is_published_at_its_end() -> None:
+    history = History(4)
+    history.take(300)
+    image = history.image.apply(t.FeatureLevelRecord(name="group.version", feature_level=0))
+    loader = ImageLoader()
+    load = loader.start_snapshot(10, 2, 99)
+    values = list(values_of(image))
+    for position, batch in cut(values, random.Random(1)):
+        assert loader.image == EMPTY, position
+        load.add(batch)
+    load.finish()
+    assert state_json(loader.image) == state_json(image)
+    assert loader.image.last_offset == 9
+    assert (loader.image.last_epoch, loader.image.last_timestamp_ms) == (2, 99)
+
+
 def test_an_open_transaction_publishes_what_came_before_it() -> None:
     loader = ImageLoader()
     topic = t.TopicRecord(name="t", topic_id=TOPIC)
