@@ -140,9 +140,10 @@ class ServerConnection(asyncio.BufferedProtocol):
             self.closed = True
             transport.abort()
             return
-        transport.set_write_buffer_limits(high=_FLUSH_AT)
+        transport.set_write_buffer_limits(high=_FLUSH_AT, low=0)
+        server = self._server
         self._outbox = Outbox(
-            self._server.env, transport, self._server.counters, self._broken, self._go_on
+            server.env, transport, server.pool, server.counters, self._broken, self._go_on
         )
 
     def connection_lost(self, error: Exception | None) -> None:

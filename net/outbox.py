@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import cast
 
 from net.counters import Counters
+from net.frames import BufferPool
 from net.handlers import FileRange, Part
 from world.env import DiskError, Env
 
@@ -32,10 +33,13 @@ class Outbox:
         "_cold",
         "_counters",
         "_env",
+        "_lent",
         "_on_broken",
         "_on_idle",
         "_paused",
+        "_pool",
         "_queue",
+        "_reclaim_asked",
         "_transport",
         "closed",
         "waiting_bytes",
@@ -45,16 +49,20 @@ class Outbox:
         self,
         env: Env,
         transport: asyncio.WriteTransport,
+        pool: BufferPool,
         counters: Counters,
         on_broken: Callable[[str], None],
         on_idle: Callable[[], None],
     ) -> None:
         self._env = env
         self._transport = transport
+        self._pool = pool
         self._counters = counters
         self._on_broken = on_broken
         self._on_idle = on_idle
         self._queue: deque[Part] = deque()
+        self._lent: list[bytearray] = []
+        self._reclaim_asked = False
         self._paused = False
         self._cold: asyncio.Task[None] | None = None
         self.waiting_bytes = 0
@@ -87,6 +95,8 @@ class Outbox:
         """Drops what was not sent; nothing is written any more."""
         self.closed = True
         self._queue.clear()
+        # Lent buffers are dropped, not reused: the transport may still be sending them.
+        self._lent.clear()
         self.waiting_bytes = 0
         if self._cold is not None:
             self._cold.cancel()
@@ -95,6 +105,8 @@ class Outbox:
     def flush(self) -> None:
         """Writes as much as the transport takes now."""
         queue = self._queue
+        if self._lent:
+            self._reclaim()
         batch: list[bytes | memoryview] = []
         size = 0
         while queue and not self._paused and self._cold is None and not self.closed:
@@ -116,6 +128,9 @@ class Outbox:
                 size = 0
         if batch and not self.closed:
             self._write(batch, size)
+        if self._lent and not self._reclaim_asked:
+            self._reclaim_asked = True
+            asyncio.get_running_loop().call_soon(self._reclaim_soon)
 
     def _write(self, batch: list[bytes | memoryview], size: int) -> None:
         self._counters.bytes_out += size
@@ -125,25 +140,43 @@ class Outbox:
             self._transport.write(b"".join(batch))
         else:
             self._transport.writelines(batch)
+        if self._lent:
+            self._reclaim()
 
-    def _read_warm(self, part: FileRange) -> bytes | None:
+    def _reclaim(self) -> None:
+        """Takes buffers back that the transport has sent whole; until then it may look at them."""
+        if self._transport.get_write_buffer_size() == 0:
+            for buffer in self._lent:
+                self._pool.give(buffer)
+            self._lent.clear()
+
+    def _reclaim_soon(self) -> None:
+        self._reclaim_asked = False
+        if not self.closed:
+            self._reclaim()
+
+    def _read_warm(self, part: FileRange) -> memoryview | bytes | None:
         """The next slice of a range without blocking; None when a cold read was started instead."""
         length = min(part.length, SLICE)
         if length == 0:
             return b""
         try:
-            data = part.file.pread_nowait(length, part.position)
+            buffer = self._pool.take(length)
+            view = memoryview(buffer)[:length]
+            count = part.file.readinto_nowait(view, part.position)
         except (DiskError, OSError, ValueError) as error:
             self._break(part, str(error))
             return None
-        if data is None:
-            self._cold = asyncio.get_running_loop().create_task(self._read_cold(part, length))
+        if not count:
+            self._pool.give(buffer)
+            if count is None:
+                self._cold = asyncio.get_running_loop().create_task(self._read_cold(part, length))
+            else:
+                self._break(part, "the file ends before")
             return None
-        if not data:
-            self._break(part, "the file ends before")
-            return None
-        self._advance(part, len(data))
-        return data
+        self._lent.append(buffer)
+        self._advance(part, count)
+        return view[:count]
 
     async def _read_cold(self, part: FileRange, length: int) -> None:
         try:

@@ -396,11 +396,13 @@ class MemoryFile:
         self.cold = 0
         self.blocking = 0
 
-    def pread_nowait(self, length, position):
+    def readinto_nowait(self, buffer, position):
         if self.cold:
             self.cold -= 1
             return None
-        return self.data[position : position + length]
+        data = self.data[position : position + len(buffer)]
+        buffer[: len(data)] = data
+        return len(data)
 
     def pread(self, length, position):
         self.blocking += 1
