@@ -9,6 +9,7 @@ next deadline.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -42,7 +43,7 @@ from net.handlers import Api, CloseConnection, Later, Request
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, FatalError, KafkaError
 from wire.messages import RequestHeader
-from world.env import Env
+from world.env import DiskError, Env
 
 
 class Quorum(Protocol):
@@ -97,6 +98,8 @@ class ControllerShell:
         self._next_token = 0
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
+        self._busy = False
+        self._later: deque[Event] = deque()
         self._log = structlog.get_logger().bind(node_id=config.node_id)
         self.metrics = ControllerMetrics()
 
@@ -235,10 +238,22 @@ class ControllerShell:
     # Events in, effects out.
 
     def _feed(self, event: Event) -> None:
-        """One event through the core, and its effects.
+        """One event through the core, and its effects; one that comes while the effects of
+        another are performed (a commit within an append, say) has its turn after them."""
+        if self._busy:
+            self._later.append(event)
+            return
+        self._busy = True
+        try:
+            self._step(event)
+            while self._later:
+                self._step(self._later.popleft())
+        finally:
+            self._busy = False
 
-        An exception of the core that left it behind or before the log costs the leadership, so
-        that a controller with a sound image takes over; one that changed nothing is passed on.
+    def _step(self, event: Event) -> None:
+        """An exception of the core that left it behind or ahead of the log costs the leadership,
+        so that a controller with a sound image takes over; one that changed nothing is passed on.
         """
         core = self._core
         now_ms = self._env.clock.now_ms()
@@ -283,8 +298,13 @@ class ControllerShell:
         except FatalError as error:
             self._fatal(error)
             return False
-        except Exception as error:
+        except (KafkaError, DiskError) as error:
+            # Not the leader any more, or a full disk: the core is ahead of the log.
             self._abdicate(f"records could not be appended: {error}")
+            return False
+        except Exception as error:
+            self._log.exception("append failed")
+            self._abdicate(f"records could not be appended: {error!r}")
             return False
         self.metrics.records_appended += len(effect.values)
         if base_offset != effect.base_offset:

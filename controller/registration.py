@@ -1,0 +1,100 @@
+"""Each controller's own entry in the metadata: where it listens and what it supports (KIP-919)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+from uuid import UUID
+
+import structlog
+
+from metadata.features import CONTROLLER_REGISTRATION
+from metadata.image import MetadataImage
+from net.errors import NetworkError
+from wire.apis import ApiKey
+from wire.errors import ErrorCode, KafkaError
+
+_TIMEOUT_MS = 5_000
+_RETRY_S = 0.5
+
+Listener = tuple[str, str, int, int]
+"""(name, host, port, security protocol)."""
+
+
+class ControllerCall(Protocol):
+    """A request to the active controller, wherever that is; KafkaError or NetworkError if none."""
+
+    def __call__(
+        self, api_key: int, build: Callable[[int, Any], Any], timeout_ms: int
+    ) -> Awaitable[Any]: ...
+
+
+class ControllerRegistrar:
+    """Registers this incarnation once, and again whenever the image holds another one."""
+
+    def __init__(
+        self,
+        node_id: int,
+        incarnation_id: UUID,
+        listeners: tuple[Listener, ...],
+        features: Mapping[str, tuple[int, int]],
+        call: ControllerCall,
+    ) -> None:
+        self._node_id = node_id
+        self._incarnation_id = incarnation_id
+        self._listeners = listeners
+        self._features = features
+        self._call = call
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._log = structlog.get_logger("controller.registration").bind(node_id=node_id)
+
+    def on_image(self, image: MetadataImage) -> None:
+        """Looks whether the committed image knows this incarnation."""
+        known = image.controllers.get(self._node_id)
+        registered = known is not None and known.incarnation_id == self._incarnation_id
+        if registered or image.metadata_version < CONTROLLER_REGISTRATION:
+            self._wanted.clear()
+        else:
+            self._wanted.set()
+
+    def start(self) -> None:
+        """Begins to register, in the background."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="registration")
+
+    async def close(self) -> None:
+        """Stops trying."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            try:
+                answer = await self._call(ApiKey.CONTROLLER_REGISTRATION, self._build, _TIMEOUT_MS)
+            except (NetworkError, KafkaError) as error:
+                self._log.info("not_registered_yet", reason=str(error))
+            else:
+                if answer.error_code is ErrorCode.none:
+                    # The committed record will come by `on_image`; don't ask again before.
+                    self._wanted.clear()
+                    continue
+                self._log.warning("registration_refused", error=answer.error_code.name)
+            await asyncio.sleep(_RETRY_S)
+
+    def _build(self, version: int, module: Any) -> Any:
+        return module.ControllerRegistrationRequest(
+            controller_id=self._node_id,
+            incarnation_id=self._incarnation_id,
+            zk_migration_ready=False,
+            listeners=tuple(
+                module.Listener(name=name, host=host, port=port, security_protocol=protocol)
+                for name, host, port, protocol in self._listeners
+            ),
+            features=tuple(
+                module.Feature(name=name, min_supported_version=low, max_supported_version=high)
+                for name, (low, high) in sorted(self._features.items())
+            ),
+        )
