@@ -8,7 +8,7 @@ import kafka_jvm
 import pytest
 from metadata_samples import History, random_entity
 
-from metadata.configs import TOPIC
+from metadata.configs import NODE, TOPIC
 from metadata.features import level_name
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import (
@@ -125,3 +125,22 @@ def test_topic_configs_are_kafkas() -> None:
         for name, d in TOPIC.items()
     }
     assert ours == theirs
+
+
+# Where we differ on purpose: loopback unless configured, and CONTROLLER known as plaintext.
+OWN_DEFAULTS = {"listeners", "listener.security.protocol.map"}
+
+
+def test_node_configs_are_kafkas() -> None:
+    theirs = {}
+    for line in java_replay(["nodeconfigs"]).splitlines():
+        name, kind, default = line.split("|")
+        theirs[name] = (kind, None if default == "null" else default)
+    for name, definition in NODE.items():
+        if name.startswith("pykraft."):
+            assert name not in theirs
+            continue
+        kind, default = theirs[name]
+        assert definition.type.name == kind, name
+        ours = "required" if definition.required else definition.default_text
+        assert ours == default or name in OWN_DEFAULTS, name
