@@ -298,14 +298,13 @@ class ControllerShell:
         except FatalError as error:
             self._fatal(error)
             return False
-        except (KafkaError, DiskError) as error:
-            # Not the leader any more, or a full disk: the core is ahead of the log.
-            self._abdicate(f"records could not be appended: {error}")
-            return False
         except Exception as error:
-            self._log.exception("append failed")
-            self._abdicate(f"records could not be appended: {error!r}")
-            return False
+            # The core is ahead of the log now. Not being the leader any more or a full disk are
+            # to be expected; anything else is our bug and must be heard.
+            self._abdicate(f"records could not be appended: {error}")
+            if isinstance(error, KafkaError | DiskError):
+                return False
+            raise
         self.metrics.records_appended += len(effect.values)
         if base_offset != effect.base_offset:
             self._abdicate(
