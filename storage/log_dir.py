@@ -55,6 +55,8 @@ class LogDirectory:
         self._written_points: dict[TopicPartition, int] = {}
         self._doomed: list[tuple[int, str]] = []
         self._opened: dict[TopicPartition, None] = {}
+        # Partitions taken out that the checkpoint files on the disk may still name.
+        self._gone: dict[TopicPartition, None] = {}
 
     @classmethod
     async def open(cls, env: Env, path: str) -> LogDirectory:
@@ -143,6 +145,12 @@ class LogDirectory:
         assert key not in self.logs, f"{topic}-{partition} is open"
         path = self.partition_path(topic, partition)
         is_new = not self.env.disk.is_dir(path)
+        if is_new and key in self._gone:
+            # What the files say of an earlier partition of this name is not about this one.
+            await self.write_recovery_points()
+            await self.write_log_starts()
+            await self.write_high_watermarks(self.high_watermarks)
+            self._gone.clear()
         log = await Log.open(
             self.env,
             path,
@@ -176,6 +184,7 @@ class LogDirectory:
         self.env.disk.rename(self.partition_path(topic, partition), target)
         await self.env.disk.sync_dir(self.path)
         key = (topic, partition)
+        self._gone[key] = None
         for offsets in (self._recovery_points, self._log_starts, self.high_watermarks):
             offsets.pop(key, None)
         return target

@@ -1,0 +1,195 @@
+"""A node's log directory: lock, identity, checkpoints, marker, deletes."""
+
+import random
+from uuid import UUID
+
+import pytest
+from storage_helpers import batch, read_all, run
+
+from storage.config import LogConfig
+from storage.log_dir import LogDirectory
+from storage.names import is_marked_dir, marked_dir, parse_partition_dir
+from wire.errors import DamagedFile
+from wire.meta_properties import MetaProperties
+from world.env import AlreadyLocked
+from world.memory import ManualClock, Media, memory_env
+from world.real import real_env
+
+CONFIG = LogConfig(segment_bytes=500)
+TOPIC_ID = UUID(int=500)
+
+
+def test_names_of_partition_directories():
+    assert parse_partition_dir("a-b-12") == ("a-b", 12)
+    for name in ("a", "-1", "a-", "a-01", "a-1.deadbeef-delete", "a-٣", "a--1x", "a-4294967296"):
+        assert parse_partition_dir(name) is None, name
+    token = "0123456789abcdef" * 2
+    name = marked_dir("t" * 249, 12, token, "delete")
+    assert len(name) == 255
+    assert is_marked_dir(name, "delete")
+    assert not is_marked_dir(name, "stray")
+    assert not is_marked_dir("my.topic-delete", "delete")
+    assert marked_dir("topic", 3, token, "stray") == f"topic-3.{token}-stray"
+
+
+@pytest.mark.parametrize("kind", ["real", "memory"])
+def test_life_of_a_directory(kind, tmp_path):
+    async def main():
+        env = real_env(1) if kind == "real" else memory_env(1)
+        path = str(tmp_path / "d") if kind == "real" else "/d"
+        directory = await LogDirectory.open(env, path)
+        assert directory.meta is None
+        assert not directory.was_clean
+        with pytest.raises(AlreadyLocked):
+            await LogDirectory.open(env, path)
+        meta = MetaProperties("cluster", 3, UUID(int=900))
+        await directory.write_meta(meta)
+        log = await directory.open_log("t", 0, CONFIG, TOPIC_ID)
+        other = await directory.open_log("a.b", 11, CONFIG, UUID(int=501))
+        assert log.topic_id == TOPIC_ID
+        for number in range(20):
+            log.append_as_leader([batch(2, time=number)], 1)
+        other.append_as_leader([batch(1)], 1)
+        whole = read_all(log)
+        log.advance_log_start(3)
+        await directory.write_high_watermarks({("t", 0): 30, ("a.b", 11): 1})
+        await directory.close(broker_epoch=77)
+
+        directory = await LogDirectory.open(env, path)
+        assert directory.meta == meta
+        assert directory.was_clean
+        assert directory.previous_broker_epoch == 77
+        assert directory.high_watermarks == {("t", 0): 30, ("a.b", 11): 1}
+        assert directory.partitions() == [("a.b", 11), ("t", 0)]
+        log = await directory.open_log("t", 0, CONFIG)
+        assert (log.topic_id, log.log_start_offset) == (TOPIC_ID, 3)
+        assert log.recovery.clean
+        assert whole.endswith(read_all(log))
+        await directory.open_log("a.b", 11, CONFIG)
+        await directory.delete_log("a.b", 11, delay_ms=0)
+        assert directory.partitions() == [("t", 0)]
+        assert [n for n in env.disk.list_dir(path) if n.endswith("-delete")]
+        assert await directory.delete_due(env.clock.now_ms()) == 1
+        assert not [n for n in env.disk.list_dir(path) if n.endswith("-delete")]
+        stray = await directory.set_stray("t", 0)
+        assert env.disk.is_dir(stray)
+        assert directory.partitions() == []
+        await directory.close(clean=False)
+
+        directory = await LogDirectory.open(env, path)
+        assert not directory.was_clean
+        assert directory.previous_broker_epoch is None
+        await directory.close(clean=False)
+
+    run(main())
+
+
+def test_power_loss_at_any_time_loses_nothing_flushed():
+    async def life(media, chance, expected):
+        env = memory_env(chance.getrandbits(32), media.mount())
+        directory = await LogDirectory.open(env, "/data/d")
+        log = await directory.open_log("t", 0, CONFIG, TOPIC_ID)
+        assert log.recovery.damage is None
+        assert log.end_offset >= expected["flushed"]
+        assert read_all(log).startswith(expected["bytes"])
+        assert log.log_start_offset == 0
+        for _ in range(chance.randrange(6)):
+            action = chance.randrange(6)
+            if action < 3:
+                log.append_as_leader([batch(chance.randrange(1, 4), size=60)], 1)
+            elif action == 3:
+                await directory.flush_all()
+            elif action == 4:
+                await log.flush()
+            else:
+                end = log.end_offset
+                log.truncate_to(max(0, end - chance.randrange(4)))
+                await log.settle()
+                expected["bytes"] = b""
+            if log.recovery_point == log.end_offset:
+                expected["flushed"] = log.recovery_point
+                expected["bytes"] = read_all(log)
+        if chance.random() < 0.3:
+            await directory.close()
+            expected["flushed"] = log.end_offset
+            media.kill()
+        else:
+            media.lose_power(chance)
+
+    async def main():
+        for seed in range(60):
+            media, chance = Media(), random.Random(seed)
+            expected = {"flushed": 0, "bytes": b""}
+            for _ in range(8):
+                await life(media, chance, expected)
+
+    run(main())
+
+
+def test_damaged_checkpoints_count_as_absent():
+    async def main():
+        media = Media()
+        env = memory_env(disk=media.mount())
+        directory = await LogDirectory.open(env, "/d")
+        log = await directory.open_log("t", 0, CONFIG, TOPIC_ID)
+        log.append_as_leader([batch(3)], 0)
+        whole = read_all(log)
+        await directory.close()
+        for name in (
+            "recovery-point-offset-checkpoint",
+            "log-start-offset-checkpoint",
+            "replication-offset-checkpoint",
+        ):
+            await media.mount().replace(f"/d/{name}", b"0\n7\nnonsense")
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        assert len(directory.damaged) == 3
+        log = await directory.open_log("t", 0, CONFIG)
+        assert read_all(log) == whole
+        await directory.close()
+        await media.mount().replace("/d/meta.properties", b"version=1\nnode.id=x\n")
+        with pytest.raises(DamagedFile):
+            await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        # The lock was given back.
+        await media.mount().replace("/d/meta.properties", b"")
+        media.mount().remove("/d/meta.properties")
+        await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+
+    run(main())
+
+
+def test_only_the_first_opening_after_a_clean_stop_is_trusted():
+    async def main():
+        media = Media(ManualClock())
+        env = memory_env(disk=media.mount())
+        directory = await LogDirectory.open(env, "/d")
+        await directory.open_log("t", 0, CONFIG, TOPIC_ID)
+        await directory.close()
+        directory = await LogDirectory.open(env, "/d")
+        log = await directory.open_log("t", 0, CONFIG)
+        assert log.recovery.clean
+        log.append_as_leader([batch(1)], 0)
+        await log.close(clean=False)
+        del directory.logs["t", 0]
+        log = await directory.open_log("t", 0, CONFIG)
+        assert not log.recovery.clean
+        assert log.end_offset == 1
+        # A new incarnation of a topic that was here before begins with nothing.
+        log.append_as_leader([batch(5)], 0)
+        log.advance_log_start(3)
+        await directory.flush_all()
+        await directory.write_high_watermarks({("t", 0): 6})
+        await directory.delete_log("t", 0, delay_ms=10)
+        log = await directory.open_log("t", 0, CONFIG, UUID(int=600))
+        assert (log.end_offset, log.topic_id) == (0, UUID(int=600))
+        assert log.recovery.damage is None
+        assert await directory.delete_due(env.clock.now_ms()) == 0
+        # Nothing on the disk speaks of the old one any more.
+        for name in ("recovery-point", "log-start", "replication"):
+            data = env.disk.read_bytes(f"/d/{name}-offset-checkpoint")
+            assert data == b"0\n0\n"
+        # What waits for its delete at a stop goes at the next start.
+        await directory.close()
+        directory = await LogDirectory.open(env, "/d")
+        assert await directory.delete_due(env.clock.now_ms()) == 1
+
+    run(main())
