@@ -9,11 +9,10 @@ from datetime import timedelta
 from struct import Struct
 from typing import Any
 
-from net.handlers import API_VERSIONS_KEY, API_VERSIONS_MAX, HandlerTable
+from net.handlers import API_VERSIONS_KEY, API_VERSIONS_MAX, HandlerTable, decode_tolerant
 from wire.errors import ErrorCode
 from wire.messages import (
     RequestHeader,
-    decode_request,
     encode_response,
     fill,
     response_class,
@@ -63,7 +62,7 @@ class ApiVersionsAnswers:
         version = header.api_version
         if not 0 <= version <= API_VERSIONS_MAX:
             return self._error(header, 0, ErrorCode.unsupported_version), None
-        request = decode_request(header, frame.toreadonly(), offset)
+        request = decode_tolerant(header, frame, offset)
         software = None
         if version >= 3:
             software = (request.client_software_name, request.client_software_version)

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from wire.messages import RequestHeader, decode_request
+from wire.messages import RequestHeader, request_class
+from wire.reader import read_entity
 
 if TYPE_CHECKING:
     from net.connection import ServerConnection
@@ -102,6 +103,17 @@ class Later:
             deliver(self._outcome)
 
 
+def decode_tolerant(header: RequestHeader, frame: memoryview, offset: int) -> Any:
+    """The request entity at `offset`; bytes after it are ignored, as Kafka ignores them.
+
+    librdkafka counts on that: its Metadata request for all topics, versions 9 and above, has
+    three bytes too many. Raises DecodeError.
+    """
+    cls = request_class(header.api_key, header.api_version)
+    entity, _ = read_entity(cls, frame.toreadonly(), offset)
+    return entity
+
+
 class Request:
     """One request as a handler sees it.
 
@@ -163,11 +175,11 @@ class Request:
         self._frame = memoryview(bytearray(self._frame))
 
     def entity(self) -> Any:
-        """The whole body decoded: a copy that may be kept.
+        """The body decoded: a copy that may be kept.
 
         Raises DecodeError; a handler lets it pass, and the connection is closed.
         """
-        return decode_request(self.header, self._frame.toreadonly(), self._offset)
+        return decode_tolerant(self.header, self._frame, self._offset)
 
 
 Reply: TypeAlias = Any

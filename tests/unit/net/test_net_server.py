@@ -175,7 +175,6 @@ def api_versions(version: int, body: bytes = b"", number: int = 1) -> bytes:
         struct.pack(">ihhih", 10, HEARTBEAT, 0, 1, -1),
         struct.pack(">ihhih", 10, HEARTBEAT, -1, 1, -1),
         struct.pack(">ihhih", 11, HEARTBEAT, 4, 1, 5) + b"x",
-        beat(1)[:3] + bytes([beat(1)[3] + 1]) + beat(1)[4:] + b"!",
         api_versions(3, b"junk!"),
     ],
     ids=str,
@@ -213,6 +212,16 @@ def test_random_bytes_hurt_nobody(data):
         good_writer.write(beat(2))
         assert await read_number(good_reader) == 2
         assert rig.server.counters.handler_errors == 0
+
+    run(echo, scenario)
+
+
+def test_bytes_after_the_request_are_ignored_as_kafka_ignores_them():
+    async def scenario(rig):
+        reader, writer = await rig.dial()
+        frame = beat(6)[4:] + b"\x01\x00\x00"
+        writer.write(struct.pack(">i", len(frame)) + frame)
+        assert decode_response(HEARTBEAT, VERSION, await read_frame(reader)) == (6, answer(6))
 
     run(echo, scenario)
 
