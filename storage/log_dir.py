@@ -241,6 +241,10 @@ class LogDirectory:
         await self.write_recovery_points()
         await self.write_log_starts()
 
+    def release(self) -> None:
+        """Give the directory up without closing anything: for one in which no log was opened."""
+        self._lock.release()
+
     async def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close all logs. A clean close writes everything, the marker last.
 
