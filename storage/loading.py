@@ -344,10 +344,10 @@ class Loader:
 
     def _drop_snapshots(self) -> None:
         """Remove producer snapshots that are of no segment, or past the end."""
-        bases = {segment.base_offset for segment in self.segments}
+        of_segments = dict.fromkeys(segment.base_offset for segment in self.segments)
         offsets = producer_files.snapshot_offsets(self._disk, self.directory)
         for offset in offsets:
-            if offset > self.end_offset or (offset not in bases and offset != offsets[-1]):
+            if offset > self.end_offset or (offset not in of_segments and offset != offsets[-1]):
                 path = self._path(names.segment_file(offset, names.SNAPSHOT))
                 self._disk.remove(path)
                 self.recovery.removed.append(path)
