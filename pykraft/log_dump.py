@@ -32,8 +32,9 @@ _CHECKPOINT = re.compile(r"^(\d{20}-\d{10}|bootstrap)\.checkpoint$")
 def dump(paths: Sequence[str], json: bool, out: TextIO) -> int:
     """Writes what the files hold to `out`: JSON lines, or lines for a person.
 
-    A directory stands for all segments and snapshots in it. Damage is part of what is written;
-    the exit code is 1 only where a path can't be read, which is named on stderr.
+    A directory stands for all segments and snapshots in it and in its partitions' directories.
+    Damage is part of what is written; the exit code is 1 only where a path can't be read, which
+    is named on stderr.
     """
     clean = True
     for path in paths:
@@ -42,9 +43,9 @@ def dump(paths: Sequence[str], json: bool, out: TextIO) -> int:
             print(f"error: {files}", file=sys.stderr)
             clean = False
             continue
-        for file in files:
+        for name, file in files:
             try:
-                for line in dump_file(file):
+                for line in dump_file(file, name):
                     out.write((jsonlib.dumps(line) if json else _text(line)) + "\n")
             except BrokenPipeError:
                 raise
@@ -54,21 +55,25 @@ def dump(paths: Sequence[str], json: bool, out: TextIO) -> int:
     return 0 if clean else 1
 
 
-def _files_of(path: str) -> list[str] | str:
-    """The files that a path stands for, or what is wrong with it."""
-    if os.path.isdir(path):
-        inside = os.path.join(path, f"{_METADATA}-0")
-        names = [name for name in sorted(os.listdir(path)) if _is_dumped(path, name)]
-        if not names and os.path.isdir(inside):
-            return _files_of(inside)
-        if not names:
-            return f"{path}: no .log or .checkpoint file in it"
-        return [os.path.join(path, name) for name in names]
+def _files_of(path: str) -> list[tuple[str, str]] | str:
+    """The files that a path stands for, as (name to show, path); or what is wrong with it."""
     if not os.path.exists(path):
         return f"{path}: no such file or directory"
-    if not _LOG.search(path):
-        return f"{path}: neither a .log nor a .checkpoint file"
-    return [path]
+    if not os.path.isdir(path):
+        if not _LOG.search(path):
+            return f"{path}: neither a .log nor a .checkpoint file"
+        return [(os.path.basename(path), path)]
+    found = [(name, os.path.join(path, name)) for name in _dumped_in(path)]
+    for folder in sorted(os.listdir(path)):
+        inside = os.path.join(path, folder)
+        if os.path.isdir(inside):
+            names = _dumped_in(inside)
+            found += [(f"{folder}/{name}", os.path.join(inside, name)) for name in names]
+    return found or f"{path}: no .log or .checkpoint file in it"
+
+
+def _dumped_in(directory: str) -> list[str]:
+    return [name for name in sorted(os.listdir(directory)) if _is_dumped(directory, name)]
 
 
 def _is_dumped(directory: str, name: str) -> bool:
@@ -83,13 +88,12 @@ def _is_metadata(path: str) -> bool:
     return path.endswith(".checkpoint") or folder.startswith(_METADATA)
 
 
-def dump_file(path: str) -> Iterator[dict[str, Any]]:
-    """The lines of one file, as the objects of `log dump --json`.
+def dump_file(path: str, name: str) -> Iterator[dict[str, Any]]:
+    """The lines of one file, as the objects of `log dump --json`, where it is called `name`.
 
     OSError where the file can't be read.
     """
     is_metadata = _is_metadata(path)
-    name = os.path.basename(path)
     with open(path, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return
@@ -97,9 +101,7 @@ def dump_file(path: str) -> Iterator[dict[str, Any]]:
             positions, damages = walk(data)
             for item in merge(positions, damages):
                 if isinstance(item, Damage):
-                    if item.code == "crc-mismatch":
-                        header = read_header(data, item.position)
-                        yield _batch_line(name, item.position, header, crc_ok=False)
+                    yield from _damaged_header(name, data, item)
                     yield _damage_line(name, item.position, item.code, item.detail)
                 else:
                     yield from _batch_lines(name, data, item, is_metadata)
@@ -107,6 +109,17 @@ def dump_file(path: str) -> Iterator[dict[str, Any]]:
 
 def _damage_line(file: str, position: int, code: str, detail: str) -> dict[str, Any]:
     return {"kind": "damage", "file": file, "position": position, "code": code, "detail": detail}
+
+
+def _damaged_header(file: str, data: mmap.mmap, damage: Damage) -> Iterator[dict[str, Any]]:
+    """The batch whose CRC is wrong, as far as its header can still be believed."""
+    if damage.code != "crc-mismatch":
+        return
+    try:
+        header = read_header(data, damage.position)
+    except DecodeError:
+        return
+    yield _batch_line(file, damage.position, header, crc_ok=False)
 
 
 def _batch_lines(
