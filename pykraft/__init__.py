@@ -1,1 +1,1 @@
-"""One pykraft process: node configuration, assembly, logs, metrics, the command line, the local cluster."""
+"""One pykraft process: configuration, assembly, logs, metrics, command line, local cluster."""

@@ -4,7 +4,7 @@
     DIR/nodes/ID/server.properties
     DIR/nodes/ID/data/            the node's log directory
     DIR/nodes/ID/node.log         what the process wrote (JSON lines)
-    DIR/nodes/ID/process.json     the last process: pid, when it was created, whether it was stopped on purpose
+    DIR/nodes/ID/process.json     the last process: pid, when created, whether stopped on purpose
 
 Nodes are detached (own session, no standard streams of the caller): they outlive the command that
 started them, and anyone may kill one by its pid. A pid is believed only together with the time its
@@ -149,7 +149,8 @@ class LocalCluster:
             document: dict[str, Any] = json.loads(self._file.read_text())
         except FileNotFoundError:
             raise CommandError(
-                f"no cluster in {self.directory}: `pykraft cluster up` makes one, --dir names another folder"
+                f"no cluster in {self.directory}: `pykraft cluster up` makes one, --dir names another "
+                "folder"
             ) from None
         except ValueError as error:
             raise CommandError(f"{self._file} is damaged: {error}") from None
@@ -170,8 +171,8 @@ class LocalCluster:
         has = (sum(not node.broker for node in nodes), sum(bool(node.broker) for node in nodes))
         if has != (controllers, brokers):
             raise CommandError(
-                f"{self.directory} holds a cluster of {has[0]} controllers and {has[1]} brokers, not "
-                f"{controllers} and {brokers}: give its own shape, another --dir, or "
+                f"{self.directory} holds a cluster of {has[0]} controllers and {has[1]} brokers, "
+                f"not {controllers} and {brokers}: give its own shape, another --dir, or "
                 "`pykraft cluster down --delete` it first"
             )
 
@@ -180,7 +181,7 @@ class LocalCluster:
         """One command changes the cluster at a time; another waits."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            handle = open(self.directory / "cluster.lock", "w")
+            handle = (self.directory / "cluster.lock").open("w")
         except OSError as error:
             raise CommandError(f"can't use {self.directory}: {error.strerror}") from None
         with handle:
@@ -190,7 +191,8 @@ class LocalCluster:
     def _create(self, controllers: int, brokers: int, base_port: int | None) -> None:
         if (self.directory / "nodes").exists():
             raise CommandError(
-                f"{self.directory / 'nodes'} is there without a cluster.json: remove it or give another --dir"
+                f"{self.directory / 'nodes'} is there without a cluster.json: remove it or give "
+                "another --dir"
             )
         nodes = _plan(controllers, brokers, base_port)
         cluster_id = node_files.new_cluster_id()

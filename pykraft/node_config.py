@@ -91,7 +91,7 @@ def is_loopback(host: str) -> bool:
 
 
 def parse_properties(text: str, source: str) -> dict[str, str]:
-    """The names and values of a properties file; KafkaError names the file where it is malformed."""
+    """The names and values of a properties file; KafkaError, naming it, where malformed."""
     try:
         return properties.parse(text)
     except DecodeError as error:
@@ -99,7 +99,7 @@ def parse_properties(text: str, source: str) -> dict[str, str]:
 
 
 def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
-    """The node's configuration from its properties; KafkaError(INVALID_CONFIG) where they are bad."""
+    """The node's configuration; KafkaError(INVALID_CONFIG) where its properties are bad."""
     static = StaticConfig(values)
     roles = tuple(dict.fromkeys(static["process.roles"]))
     if not roles:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from typing import Protocol
+from uuid import UUID
 
 import structlog
 
@@ -19,12 +20,20 @@ from metadata.loader import ImageLoader
 from metadata.records import encode
 from metadata.snapshot import records_of
 from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
+from wire.control import Voter
 from wire.errors import FatalError
+from wire.uuids import ZERO
 from world.env import Env
 
 ImageSubscriber = Callable[[MetadataImage, ImageDelta], None]
 LeaderSubscriber = Callable[[LeaderAndEpoch], None]
 BatchSubscriber = Callable[[CommittedBatch], None]
+
+
+def _voter_keys(voters: tuple[Voter, ...] | None) -> list[tuple[int, UUID]] | None:
+    if voters is None:
+        return None
+    return [(voter.voter_id, voter.directory_id or ZERO) for voter in voters]
 
 
 class SnapshotStore(Protocol):
@@ -61,6 +70,8 @@ class MetadataPublisher:
         self.store: SnapshotStore | None = None
         self.leader = LeaderAndEpoch(None, 0)
         self.snapshots_written = 0
+        # Set, and replaced by a fresh one, whenever the committed log has moved.
+        self.moved = asyncio.Event()
 
     @property
     def image(self) -> MetadataImage:
@@ -117,8 +128,8 @@ class MetadataPublisher:
                 snapshot.epoch,
                 snapshot.timestamp_ms,
                 snapshot.values,
-                kraft_version=snapshot.kraft_version,
-                voters=snapshot.voters,
+                kraft_version=snapshot.kraft_version or None,
+                voters=_voter_keys(snapshot.voters),
             )
         except FatalError as error:
             self._on_fatal(error)
@@ -136,6 +147,8 @@ class MetadataPublisher:
     # -- own affairs --------------------------------------------------------------------------
 
     def _publish(self, delta: ImageDelta) -> None:
+        moved, self.moved = self.moved, asyncio.Event()
+        moved.set()
         for subscriber in self._image_subscribers:
             subscriber(delta.image, delta)
 

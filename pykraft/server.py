@@ -1,4 +1,4 @@
-"""The real world's composition: event loop, signals, log output, doors, exit code around one node."""
+"""A node in the real world: event loop, signals, log output, doors, exit code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Preparing log directories as Kafka's storage tool does: `meta.properties`, `bootstrap.checkpoint`.
+"""Preparing log directories as Kafka's storage tool does.
 
-Every formatted directory gets a fresh directory id and the bootstrap records with which the first
+Every formatted directory gets `meta.properties` with a fresh directory id, and
+`bootstrap.checkpoint`: the bootstrap records with which the first
 active controller begins the metadata log (KIP-584, KIP-866). Features other than metadata.version
 stay at level 0 until the work behind them is there.
 """

@@ -263,6 +263,13 @@ _OWN: Final[tuple[Row, ...]] = (
         "host:port of metrics, health and readiness over HTTP; port 0 takes a free one.",
     ),
     (
+        "pykraft.shutdown.timeout.ms",
+        T.INT,
+        30_000,
+        at_least(0),
+        "Longest time a stopping broker waits for its leaderships to be moved.",
+    ),
+    (
         "pykraft.log.level",
         T.STRING,
         "info",

@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"pykraft: {error.code.name.upper()}: {error.message}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`): nothing left to say, and nobody to say it to.
+        # The reader of our output has gone (`| head`): nobody is left to say anything to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

@@ -43,7 +43,8 @@ def client(options: argparse.Namespace) -> AdminClient:
         cluster = LocalCluster(options.dir or default_directory())
         if not cluster.exists():
             raise CommandError(
-                f"no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster in {cluster.directory}"
+                "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster in "
+                f"{cluster.directory}"
             )
         addresses = cluster.admin_addresses()
     return AdminClient(addresses, timeout_ms=int(options.timeout * 1000))

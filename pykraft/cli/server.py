@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CONFIG",
         type=Path,
         nargs="?",
-        help="a server.properties (default: a single node on localhost:9092, data in ./pykraft-data)",
+        help="a server.properties (default: one node on localhost:9092, data in ./pykraft-data)",
     )
     parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
     parser.set_defaults(run=_run)

@@ -61,7 +61,8 @@ def _assignment(text: str | None) -> dict[int, list[int]]:
         }
     except ValueError:
         raise CommandError(
-            f"--assignment {text}: must be broker ids, `:` between replicas and `,` between partitions"
+            f"--assignment {text}: must be broker ids, `:` between replicas and `,` between "
+            "partitions"
         ) from None
 
 

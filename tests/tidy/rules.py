@@ -17,9 +17,20 @@ from setuptools import find_packages
 Finding = tuple[int, str]
 FileRule = Callable[[Path, str], Iterator[Finding]]
 
-ROOMS = (
-    "world wire net metadata storage raft controller broker admin pykraft simulation spark_audit"
-).split()
+ROOMS = [
+    "world",
+    "wire",
+    "net",
+    "metadata",
+    "storage",
+    "raft",
+    "controller",
+    "broker",
+    "admin",
+    "pykraft",
+    "simulation",
+    "spark_audit",
+]
 
 # What runs inside a node and so inside the simulation.
 NODE_ROOMS = ("wire", "net", "metadata", "storage", "raft", "controller", "broker", "admin")
@@ -57,8 +68,24 @@ BANNED_CALLS = {
     "asyncio.as_completed": "tasks awaited in order",
 }
 BANNED_OS = {
-    "open", "rename", "replace", "remove", "unlink", "mkdir", "makedirs", "listdir", "scandir",
-    "fsync", "fdatasync", "truncate", "ftruncate", "pread", "pwrite", "write", "read", "stat",
+    "open",
+    "rename",
+    "replace",
+    "remove",
+    "unlink",
+    "mkdir",
+    "makedirs",
+    "listdir",
+    "scandir",
+    "fsync",
+    "fdatasync",
+    "truncate",
+    "ftruncate",
+    "pread",
+    "pwrite",
+    "write",
+    "read",
+    "stat",
 }
 BANNED_IMPORTS = {"time": ("time", "monotonic", "sleep", "perf_counter"), "uuid": ("uuid4",)}
 
@@ -187,9 +214,7 @@ def orphans(root: Path) -> list[str]:
     found = []
     for path in product_files(root):
         parts = path.relative_to(root).with_suffix("").parts
-        if parts[-1] in ("__init__", "__main__"):
-            continue
-        if ".".join(parts) not in imported:
+        if parts[-1] not in ("__init__", "__main__") and ".".join(parts) not in imported:
             found.append(str(path.relative_to(root)))
     return found
 

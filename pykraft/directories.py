@@ -1,0 +1,100 @@
+"""A node's log directories, opened and checked against its configuration before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from uuid import UUID
+
+from pykraft.node_config import NodeConfig
+from pykraft.storage_format import EXIT_BAD_DIRECTORY, META_PROPERTIES
+from storage.log_dir import LogDirectory
+from wire import uuids
+from wire.errors import DamagedFile, FatalError
+from world.env import AlreadyLocked, DiskError, Env
+
+
+@dataclass(slots=True)
+class NodeDirectories:
+    """The open directories: those for partitions, and that of the metadata log."""
+
+    log_directories: Sequence[LogDirectory]
+    metadata: LogDirectory
+    cluster_id: str
+    metadata_directory_id: UUID
+
+    def release(self, *, taken_by_broker: bool) -> None:
+        """Gives up the locks of what no broker has closed."""
+        for directory in dict.fromkeys((*self.log_directories, self.metadata)):
+            if not (taken_by_broker and directory in self.log_directories):
+                directory.release()
+
+
+async def open_all(env: Env, config: NodeConfig) -> NodeDirectories:
+    """Opens and locks every directory of the node.
+
+    FatalError where one is not formatted, damaged, in use, or another node's or cluster's.
+    """
+    opened: dict[str, LogDirectory] = {}
+    try:
+        for path in dict.fromkeys((*config.log_dirs, config.metadata_log_dir)):
+            opened[path] = await _open(env, path)
+        identities = {path: await _identity(env, opened[path], config) for path in opened}
+        _check_agreement(identities)
+    except BaseException:
+        for directory in opened.values():
+            directory.release()
+        raise
+    metadata = opened[config.metadata_log_dir]
+    cluster_id, directory_id = identities[config.metadata_log_dir]
+    return NodeDirectories(
+        [opened[path] for path in config.log_dirs], metadata, cluster_id, directory_id
+    )
+
+
+async def _open(env: Env, path: str) -> LogDirectory:
+    if not env.disk.exists(f"{path}/{META_PROPERTIES}"):
+        raise FatalError(
+            EXIT_BAD_DIRECTORY,
+            f"{path} is not formatted ({META_PROPERTIES} is missing): "
+            "`pykraft storage format` does it",
+        )
+    try:
+        return await LogDirectory.open(env, path)
+    except AlreadyLocked as error:
+        raise FatalError(EXIT_BAD_DIRECTORY, f"{path} is in use by another process") from error
+    except (DamagedFile, DiskError) as error:
+        raise FatalError(EXIT_BAD_DIRECTORY, str(error)) from error
+
+
+async def _identity(env: Env, directory: LogDirectory, config: NodeConfig) -> tuple[str, UUID]:
+    """(cluster id, directory id); a directory of an old release gets its id now (KIP-858)."""
+    meta = directory.meta
+    assert meta is not None, "only formatted directories are opened"
+    if meta.node_id != config.node_id:
+        raise FatalError(
+            EXIT_BAD_DIRECTORY,
+            f"{directory.path} belongs to node {meta.node_id}, this is node {config.node_id}",
+        )
+    if meta.directory_id is None:
+        meta = replace(meta, directory_id=env.ids.uuid())
+        await directory.write_meta(meta)
+    assert meta.directory_id is not None
+    return meta.cluster_id, meta.directory_id
+
+
+def _check_agreement(identities: dict[str, tuple[str, UUID]]) -> None:
+    clusters = sorted({cluster_id for cluster_id, _ in identities.values()})
+    if len(clusters) > 1:
+        raise FatalError(
+            EXIT_BAD_DIRECTORY, f"the log directories are of different clusters: {clusters}"
+        )
+    seen: dict[UUID, str] = {}
+    for path, (_, directory_id) in identities.items():
+        if directory_id in seen:
+            raise FatalError(
+                EXIT_BAD_DIRECTORY,
+                f"{path} and {seen[directory_id]} have the same directory.id "
+                f"{uuids.to_text(directory_id)}: one is a copy",
+            )
+        seen[directory_id] = path

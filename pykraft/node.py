@@ -1,0 +1,378 @@
+"""One node: the rooms put together for its roles, brought up and taken down in the right order.
+
+Nothing here knows whether the world is real: `Node` runs on an `Env` and the event loop it is
+started on, in a process (`pykraft.server`) as in a simulation. The gRPC and HTTP doors stay
+outside (`pykraft.doors`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import structlog
+from raft.node import RaftNode
+
+from broker.broker import Broker
+from controller.config import ControllerConfig
+from controller.registration import ControllerRegistrar
+from controller.shell import ControllerShell
+from metadata.delta import ImageDelta
+from metadata.features import SUPPORTED
+from metadata.image import MetadataImage
+from net.handlers import HandlerTable
+from net.server import FeatureView, ListenerConfig, Server, serve
+from pykraft import directories, storage_format
+from pykraft.controller_call import ActiveController
+from pykraft.node_config import Listener, NodeConfig
+from pykraft.publisher import MetadataPublisher
+from raft.config import DIRECTORY, RaftConfig
+from raft.listener import CommittedBatch, LeaderAndEpoch
+from wire.errors import ErrorCode, FatalError, KafkaError
+from world.env import Env
+
+
+class Node:
+    """One node of a cluster, as its configuration says. `start`, then `stop`; not again.
+
+    `failure` is why it can't go on, None while it can; `ready` whether it serves.
+    """
+
+    def __init__(self, env: Env, config: NodeConfig) -> None:
+        self.env = env
+        self.config = config
+        self.failure: FatalError | None = None
+        self.servers: dict[str, Server] = {}
+        self.cluster_id = ""
+        self.controller: ControllerShell | None = None
+        self.broker: Broker | None = None
+        self._registrar: ControllerRegistrar | None = None
+        self._directories: directories.NodeDirectories | None = None
+        self._failed = asyncio.Event()
+        self._ready = asyncio.Event()
+        # Set, and replaced by a fresh one, whenever what `ready` says may have changed.
+        self.state_moved = asyncio.Event()
+        self._watchers: list[asyncio.Task[None]] = []
+        self._log = structlog.get_logger("node")
+        static = config.static
+        self.publisher = MetadataPublisher(
+            env,
+            snapshot_bytes=static["metadata.log.max.record.bytes.between.snapshots"],
+            snapshot_interval_ms=static["metadata.log.max.snapshot.interval.ms"],
+            on_fatal=self.fail,
+        )
+        self.raft: RaftNode | None = None
+        self.active_controller = ActiveController(
+            env, self._controller_endpoint, f"node-{config.node_id}-to-controller"
+        )
+
+    # -- what others ask --------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        """The committed metadata."""
+        return self.publisher.image
+
+    @property
+    def ready(self) -> bool:
+        """Whether this node can serve in every role it has."""
+        return self.failure is None and self.why_not_ready() is None
+
+    def why_not_ready(self) -> str | None:
+        """What the node is waiting for; None when it serves."""
+        if self.failure is not None:
+            return self.failure.reason
+        raft = self.raft
+        if raft is None or not self.servers:
+            return "starting"
+        leader_id = raft.leader().leader_id
+        if leader_id is None:
+            return "no leader of the controller quorum is known"
+        if self.image.last_offset < 0:
+            return "the metadata log is not replayed yet"
+        if self.broker is not None and not self.broker.running:
+            if self.broker.state == "running":
+                return "fenced by the controller"
+            return f"the broker is in state {self.broker.state}"
+        return None
+
+    def state(self) -> str:
+        """starting, fenced or ready; for status."""
+        if self.ready:
+            return "ready"
+        broker = self.broker
+        if broker is not None and broker.state == "running" and broker.lifecycle.fenced:
+            return "fenced"
+        return "starting"
+
+    def features(self) -> FeatureView:
+        """What ApiVersions says of features."""
+        image = self.image
+        return FeatureView(dict(SUPPORTED), dict(sorted(image.features.items())), image.last_offset)
+
+    def addresses(self) -> dict[str, str]:
+        """Where the Kafka listeners are bound, by name."""
+        return {
+            name: f"{server.config.host}:{server.port}" for name, server in self.servers.items()
+        }
+
+    def summary(self) -> str:
+        """One line for people."""
+        places = ", ".join(f"{name} {place}" for name, place in self.addresses().items())
+        return f"node {self.config.node_id} ({', '.join(self.config.roles)}): {places}"
+
+    async def failed(self) -> None:
+        """Returns when the node can't go on."""
+        await self._failed.wait()
+
+    async def wait_ready(self) -> None:
+        """Returns when the node is ready for the first time."""
+        await self._ready.wait()
+
+    def fail(self, error: FatalError) -> None:
+        """What only a stop can answer; the first reason counts."""
+        if self.failure is None:
+            self.failure = error
+            self._log.critical("can't_go_on", reason=error.reason)
+            self._failed.set()
+
+    async def confirm_read(self) -> int:
+        """Returns once the image holds all that was committed anywhere before the call.
+
+        KafkaError NOT_CONTROLLER where this node isn't the active controller.
+        """
+        assert self.raft is not None
+        if self.controller is None or not self.controller.active:
+            raise KafkaError(
+                ErrorCode.not_controller, "only the active controller serves linearizable reads"
+            )
+        return await self.raft.confirm_leadership()
+
+    # -- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Opens the directories, loads the metadata, listens and joins; doesn't wait for ready.
+
+        Raises FatalError or KafkaError where it can't start, OSError where an address is taken.
+        """
+        opened = await directories.open_all(self.env, self.config)
+        self._directories = opened
+        self.cluster_id = opened.cluster_id
+        raft = self.raft = RaftNode(
+            self.env,
+            self._raft_config(opened),
+            f"{self.config.metadata_log_dir}/{DIRECTORY}",
+            self.publisher,
+            on_fatal=self.fail,
+        )
+        self.publisher.store = raft
+        if self.config.is_controller:
+            self._make_controller(raft)
+        if self.config.is_broker:
+            self._make_broker(opened)
+        self.publisher.subscribe(image=self._on_image, leader=self._on_leader)
+        await raft.start()
+        if self.config.controller_listener is not None:
+            assert self.controller is not None
+            table = HandlerTable([*raft.apis(), *self.controller.apis()])
+            await self._listen(self.config.controller_listener, table)
+        raft.join()
+        if self._registrar is not None:
+            self._registrar.start()
+        if self.broker is not None:
+            table = self.broker.apis()
+            for listener in self.config.broker_listeners:
+                await self._listen(listener, table)
+            await self.broker.start(
+                [
+                    (one.name, one.advertised.host, self._port(one), one.protocol)
+                    for one in self.config.broker_listeners
+                ]
+            )
+            self._watchers.append(
+                asyncio.get_running_loop().create_task(self._broker_running(), name="running")
+            )
+        self._look_whether_ready()
+
+    async def stop(self) -> None:
+        """A controlled shutdown: leaderships are moved, everything is written down."""
+        for task in self._watchers:
+            task.cancel()
+        if self._watchers:
+            await asyncio.wait(self._watchers)
+        if self.broker is not None:
+            await self.broker.stop(self.config.static["pykraft.shutdown.timeout.ms"])
+        if self._registrar is not None:
+            await self._registrar.close()
+        for listener in self.config.broker_listeners:
+            await self._close_server(listener.name)
+        if self.controller is not None:
+            self.controller.stop()
+        await self.publisher.close()
+        if self.raft is not None:
+            await self.raft.stop()
+        for name in list(self.servers):
+            await self._close_server(name)
+        self.active_controller.close()
+        if self._directories is not None:
+            self._directories.release(taken_by_broker=self.broker is not None)
+
+    # -- making the parts -------------------------------------------------------------------
+
+    def _raft_config(self, opened: directories.NodeDirectories) -> RaftConfig:
+        static, config = self.config.static, self.config
+        own = config.controller_listener
+        return RaftConfig(
+            node_id=config.node_id,
+            directory_id=opened.metadata_directory_id,
+            cluster_id=opened.cluster_id,
+            voters={id_: (place.host, place.port) for id_, place in config.voters.items()},
+            listener_name=config.controller_listener_name,
+            observer=not config.is_controller,
+            advertised=None if own is None else (own.advertised.host, own.advertised.port),
+            election_timeout_ms=static["controller.quorum.election.timeout.ms"],
+            fetch_timeout_ms=static["controller.quorum.fetch.timeout.ms"],
+            election_backoff_max_ms=static["controller.quorum.election.backoff.max.ms"],
+            request_timeout_ms=static["controller.quorum.request.timeout.ms"],
+            retry_backoff_ms=static["controller.quorum.retry.backoff.ms"],
+            segment_bytes=static["metadata.log.segment.bytes"],
+            segment_ms=static["metadata.log.segment.ms"],
+            retention_bytes=static["metadata.max.retention.bytes"],
+            retention_ms=static["metadata.max.retention.ms"],
+        )
+
+    def _make_controller(self, raft: RaftNode) -> None:
+        static, config = self.config.static, self.config
+        settings = ControllerConfig(
+            node_id=config.node_id,
+            cluster_id=self.cluster_id,
+            session_timeout_ms=static["broker.session.timeout.ms"],
+            max_idle_interval_ms=static["metadata.max.idle.interval.ms"],
+            auto_leader_rebalance=static["auto.leader.rebalance.enable"],
+            leader_imbalance_check_interval_ms=1000
+            * static["leader.imbalance.check.interval.seconds"],
+            num_partitions=static["num.partitions"],
+            default_replication_factor=static["default.replication.factor"],
+            delete_topic_enable=static["delete.topic.enable"],
+            static=static.given,
+        )
+        controller = self.controller = ControllerShell(
+            self.env,
+            raft,
+            settings,
+            bootstrap=storage_format.read_bootstrap(self.env, config.metadata_log_dir),
+            listener=config.controller_listener_name,
+            on_fatal=self.fail,
+        )
+        listener = config.controller_listener
+        assert listener is not None
+        self._registrar = ControllerRegistrar(
+            config.node_id,
+            self.env.ids.uuid(),
+            (
+                (
+                    listener.name,
+                    listener.advertised.host,
+                    listener.advertised.port,
+                    listener.protocol,
+                ),
+            ),
+            SUPPORTED,
+            self.active_controller.call,
+        )
+
+        def on_image(image: MetadataImage, delta: ImageDelta) -> None:
+            controller.on_image(image, in_transaction=self.publisher.in_transaction)
+
+        def on_batch(batch: CommittedBatch) -> None:
+            controller.on_committed(batch.last_offset + 1)
+
+        def on_leader(leader: LeaderAndEpoch) -> None:
+            controller.on_leader_change(leader.leader_id, leader.epoch)
+
+        self.publisher.subscribe(image=on_image, batch=on_batch, leader=on_leader)
+
+    def _make_broker(self, opened: directories.NodeDirectories) -> None:
+        broker = self.broker = Broker(
+            self.env,
+            self.config.static,
+            opened.log_directories,
+            self.cluster_id,
+            self._controller_endpoint,
+            inter_broker_listener=self.config.inter_broker_listener or "PLAINTEXT",
+            features=SUPPORTED,
+            on_fatal=self.fail,
+        )
+        self.publisher.subscribe(image=broker.on_image)
+
+    async def _listen(self, listener: Listener, table: HandlerTable) -> None:
+        static = self.config.static
+        self.servers[listener.name] = await serve(
+            self.env,
+            ListenerConfig(
+                listener.name,
+                listener.bind.host,
+                listener.bind.port,
+                max_request_bytes=static["socket.request.max.bytes"],
+                max_connections=static["max.connections"],
+                idle_ms=static["connections.max.idle.ms"],
+                backlog=max(static["socket.listen.backlog.size"], 128),
+            ),
+            table,
+            self.features,
+            on_fatal=self.fail,
+        )
+
+    async def _close_server(self, name: str) -> None:
+        server = self.servers.pop(name, None)
+        if server is not None:
+            await server.close()
+
+    def _port(self, listener: Listener) -> int:
+        """The port to advertise: the bound one where a free one was asked for."""
+        return listener.advertised.port or self.servers[listener.name].port
+
+    # -- what happens -----------------------------------------------------------------------
+
+    def _controller_endpoint(self) -> tuple[int, str, int] | None:
+        return None if self.raft is None else self.raft.leader_endpoint()
+
+    def _on_image(self, image: MetadataImage, delta: ImageDelta) -> None:
+        if self._registrar is not None:
+            self._registrar.on_image(image)
+        self._look_whether_ready()
+
+    def _on_leader(self, leader: LeaderAndEpoch) -> None:
+        self.active_controller.changed()
+        if self.broker is not None:
+            self.broker.controller_changed()
+        self._look_whether_ready()
+
+    async def _broker_running(self) -> None:
+        assert self.broker is not None
+        await self.broker.wait_running()
+        self._look_whether_ready()
+
+    def _look_whether_ready(self) -> None:
+        moved, self.state_moved = self.state_moved, asyncio.Event()
+        moved.set()
+        if not self._ready.is_set() and self.ready:
+            self._ready.set()
+
+
+async def node_main(env: Env, config: NodeConfig, stop: asyncio.Event) -> None:
+    """Runs a node until `stop` is set or it fails; raises its FatalError."""
+    node = Node(env, config)
+    try:
+        await node.start()
+        waits: list[asyncio.Task[Any]] = [
+            asyncio.ensure_future(stop.wait()),
+            asyncio.ensure_future(node.failed()),
+        ]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+    finally:
+        await node.stop()
+    if node.failure is not None:
+        raise node.failure
