@@ -76,7 +76,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._outbox: Outbox | None = None
         self._slots: deque[_Slot] = deque()
-        self._tasks: dict[asyncio.Future[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], None] = {}
         self._at_read_end: dict[Callable[[], None], None] = {}
         self._on_close: list[Callable[[], None]] = []
         self._reading = False
@@ -183,37 +183,43 @@ class ServerConnection(asyncio.BufferedProtocol):
         clock = self._server.env.clock
         began_ms = self.active_ms = clock.now_ms()
         self._reading = True
-        last_key = -1
-        try:
-            for _ in range(MAX_PER_EVENT):
-                frame = self._reader.next_frame()
-                if frame is None:
-                    break
-                last_key = self._handle(frame, began_ms)
-                del frame
-                if self.closed or self._over_limit():
-                    break
-            self._run_read_end()
-            self._reader.keep_rest()
-        except DecodeError as error:
-            self._run_read_end()
-            self._flush_slots()
-            self.close(f"malformed request: {error}", malformed=True)
-        finally:
-            self._reading = False
-            self._release_if_closed()
+        self._guarded(self._handle_frames, began_ms)
+        # Whatever happened: what handlers left for the end of the event still is to be done, and
+        # it looks at the bytes that were received.
+        self._run_read_end()
+        self._guarded(self._reader.keep_rest)
+        self._reading = False
+        self._release_if_closed()
         self._flush_slots()
         self._pace()
         took_ms = clock.now_ms() - began_ms
         if took_ms > _SLOW_MS:
-            self._server.log.info("slow_read_event", api_key=last_key, took_ms=took_ms)
+            self._server.log.info("slow_read_event", peer=str(self.peer), took_ms=took_ms)
+
+    def _guarded(self, step: Callable[..., None], *arguments: int) -> None:
+        """Makes a step of a read event; what it raises ends the connection, and it alone."""
+        try:
+            step(*arguments)
+        except Exception as error:  # noqa: BLE001 - _failed logs it
+            self._flush_slots()
+            self._failed(None, error)
+
+    def _handle_frames(self, now_ms: int) -> None:
+        for _ in range(MAX_PER_EVENT):
+            frame = self._reader.next_frame()
+            if frame is None:
+                return
+            self._handle(frame, now_ms)
+            del frame
+            if self.closed or self._over_limit():
+                return
 
     def _release_if_closed(self) -> None:
         if self.closed:
             self._reader.release()
 
-    def _handle(self, frame: memoryview, now_ms: int) -> int:
-        """Answers one request, or gives it a slot; returns its API key.
+    def _handle(self, frame: memoryview, now_ms: int) -> None:
+        """Answers one request, or gives it a slot.
 
         Raises DecodeError where header or body make no sense.
         """
@@ -226,7 +232,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             if software is not None:
                 self.software = software
             self._emit(header, (answer,))
-            return key
+            return
         api = server.table.lookup(key)
         if api is None or not api.min_version <= header.api_version <= api.max_version:
             offered = "nothing" if api is None else f"versions {api.min_version}-{api.max_version}"
@@ -240,7 +246,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             raise
         except Exception as error:  # noqa: BLE001 - _failed logs it; only this connection ends
             self._failed(header, error)
-            return key
+            return
         if type(reply) is Frame:
             self._emit(header, reply.parts)
         elif type(reply) is Later:
@@ -253,20 +259,19 @@ class ServerConnection(asyncio.BufferedProtocol):
             parts = self._encode(header, reply)
             if parts is not None:
                 self._emit(header, parts)
-        return key
 
     def _await(self, request: Request, reply: Any) -> None:
         header = request.header
-        future: asyncio.Future[Any]
         if asyncio.isfuture(reply):
-            future = reply
-        else:
-            request.detach()
-            name = f"{self.listener}-{self.number}-{header.api_key}-{header.correlation_id}"
-            future = asyncio.get_running_loop().create_task(reply, name=name)
-        self._tasks[future] = None
-        future.add_done_callback(self._tasks.pop)
-        future.add_done_callback(self._new_slot(header).deliver_future)
+            # It is the handler's, who may finish it after we are gone: we only look at it.
+            reply.add_done_callback(self._new_slot(header).deliver_future)
+            return
+        request.detach()
+        name = f"{self.listener}-{self.number}-{header.api_key}-{header.correlation_id}"
+        task = asyncio.get_running_loop().create_task(reply, name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(self._new_slot(header).deliver_future)
 
     def _new_slot(self, header: RequestHeader) -> _Slot:
         slot = _Slot(self, header)
@@ -372,7 +377,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
 
     def _run_read_end(self) -> None:
-        while self._at_read_end and not self.closed:
+        while self._at_read_end:
             calls = list(self._at_read_end)
             self._at_read_end.clear()
             for call in calls:

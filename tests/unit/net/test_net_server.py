@@ -325,6 +325,64 @@ def test_calls_at_read_end_come_once_and_their_answers_leave_with_the_event():
     run(handle, scenario)
 
 
+@pytest.mark.parametrize("end", [b"\xff\xff\xff\xff", beat(2, "bad"), beat(2, "close")])
+def test_calls_at_read_end_come_though_the_connection_ended(end):
+    """What was accepted (an append whose answer nobody may want) is never left half done."""
+    seen: list[bytes] = []
+    bodies: list[memoryview] = []
+
+    def handle(request):
+        member = request.entity().member_id
+        if member == "bad":
+            raise RuntimeError("boom")
+        if member == "close":
+            raise CloseConnection("on purpose")
+        bodies.append(request.body)
+        request.connection.at_read_end(lambda: seen.extend(bytes(body) for body in bodies))
+        return NO_RESPONSE
+
+    async def scenario(rig):
+        reader, writer = await rig.dial()
+        writer.write(beat(1, "good") + end)
+        assert await ended(reader)
+        assert len(seen) == 1
+        assert b"good" in seen[0]
+
+    run(handle, scenario)
+
+
+def test_features_that_fail_end_that_connection_alone():
+    async def scenario(rig):
+        def broken():
+            raise RuntimeError("no image yet")
+
+        rig.server.api_versions._features = broken
+        reader, writer = await rig.dial()
+        writer.write(beat(1) + api_versions(0))
+        assert await read_number(reader) == 1
+        assert await ended(reader)
+        assert [line["event"] for line in rig.logs] == ["handler_failed"]
+
+    run(echo, scenario)
+
+
+def test_a_handlers_future_is_its_own():
+    futures: list[asyncio.Future] = []
+
+    def handle(request):
+        futures.append(asyncio.get_running_loop().create_future())
+        return futures[0]
+
+    async def scenario(rig):
+        _, writer = await rig.dial()
+        writer.write(beat(1))
+        await until(lambda: futures)
+        await rig.server.close()
+        futures[0].set_result(answer())
+
+    run(handle, scenario)
+
+
 def test_no_response_leaves_no_gap():
     def handle(request):
         return NO_RESPONSE if request.correlation_id % 2 else echo(request)
