@@ -9,7 +9,7 @@ from typing import Any
 from controller.api import ControllerApi, answer, part
 from controller.cluster import acceptable_leader
 from controller.context import Context, Result
-from controller.elections import Election, Wanted, change_partition, has_preferred_leader
+from controller.elections import Election, Wanted, change_partition
 from controller.events import ApiRequest
 from metadata.records import NO_LEADER, Record
 from wire.apis import ApiKey
@@ -75,7 +75,7 @@ def _elect(
         message = f"No such partition as {name}-{index}: the topic has partitions 0 to {last}"
         return ErrorCode.unknown_topic_or_partition, message
     if election is Election.PREFERRED:
-        done = has_preferred_leader(partition)
+        done = partition.leader == partition.preferred_leader
     else:
         done = partition.leader != NO_LEADER
     if done:

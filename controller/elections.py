@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 from uuid import UUID
 
 from metadata.features import NO_EPOCH_BUMP_ON_ISR_SHRINK
@@ -17,14 +17,14 @@ from metadata.image import PartitionRegistration
 from metadata.records import (
     NO_LEADER,
     NO_LEADER_CHANGE,
-    RECOVERY_RECOVERED,
     RECOVERY_RECOVERING,
     RECOVERY_UNCHANGED,
     PartitionChangeRecord,
 )
-from wire.uuids import MIGRATING_DIR, UNASSIGNED_DIR
+from wire.uuids import UNASSIGNED_DIR
 
 Acceptable = Callable[[int], bool]
+_T = TypeVar("_T")
 
 
 class Election(enum.Enum):
@@ -105,25 +105,34 @@ def change_partition(
     if chosen.unclean:
         isr = (chosen.leader,)
         recovery_state = RECOVERY_RECOVERING
-    elif target.isr and target.isr != tuple(partition.isr):
+    elif target.isr and target.isr != partition.isr:
         isr = target.isr
     if leader == NO_LEADER_CHANGE and _needs_new_epoch(partition, target, metadata_version):
         leader = partition.leader
-    record = PartitionChangeRecord(
+    replicas = _changed(target.replicas, partition.replicas)
+    adding = _changed(target.adding, partition.adding)
+    removing = _changed(target.removing, partition.removing)
+    directories = _changed(target.directories, partition.directories)
+    isr = None if isr is None else _changed(isr, partition.isr)
+    if recovery_state == partition.leader_recovery_state:
+        recovery_state = RECOVERY_UNCHANGED
+    if (
+        leader == NO_LEADER_CHANGE
+        and recovery_state == RECOVERY_UNCHANGED
+        and all(part is None for part in (isr, replicas, adding, removing, directories))
+    ):
+        return None
+    return PartitionChangeRecord(
         partition_id=index,
         topic_id=topic_id,
-        isr=None if isr == tuple(partition.isr) else isr,
+        isr=isr,
         leader=leader,
-        replicas=_changed(target.replicas, partition.replicas),
-        adding_replicas=_changed(target.adding, partition.adding),
-        removing_replicas=_changed(target.removing, partition.removing),
-        leader_recovery_state=RECOVERY_UNCHANGED
-        if recovery_state == partition.leader_recovery_state
-        else recovery_state,
-        directories=_changed_dirs(partition, target.directories),
+        replicas=replicas,
+        adding_replicas=adding,
+        removing_replicas=removing,
+        leader_recovery_state=recovery_state,
+        directories=directories,
     )
-    nothing = PartitionChangeRecord(partition_id=index, topic_id=topic_id)
-    return None if record == nothing else record
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,56 +147,44 @@ class _Target:
 
 def _completed(partition: PartitionRegistration, wanted: Wanted) -> _Target:
     """`wanted` over what is, with a reassignment ended once its new replicas are in the ISR."""
-
-    def pick(new: Any, old: Any) -> Any:
-        return old if new is None else new
-
-    isr = tuple(pick(wanted.isr, partition.isr))
-    replicas = tuple(pick(wanted.replicas, partition.replicas))
-    adding = tuple(pick(wanted.adding, partition.adding))
-    removing = tuple(pick(wanted.removing, partition.removing))
+    isr = partition.isr if wanted.isr is None else wanted.isr
+    replicas = partition.replicas if wanted.replicas is None else wanted.replicas
+    adding = partition.adding if wanted.adding is None else wanted.adding
+    removing = partition.removing if wanted.removing is None else wanted.removing
     if adding or removing:
         kept = tuple(b for b in replicas if b not in removing)
         kept_isr = tuple(b for b in isr if b not in removing)
         if kept and kept_isr and all(b in kept_isr for b in kept):
             isr, replicas, adding, removing = kept_isr, kept, (), ()
-    state = pick(wanted.recovery_state, partition.leader_recovery_state)
-    directories = pick(wanted.directories, _directories_for(partition, replicas))
-    return _Target(isr, replicas, adding, removing, state, tuple(directories))
+    state = wanted.recovery_state
+    if state is None:
+        state = partition.leader_recovery_state
+    directories = wanted.directories
+    if directories is None:
+        unmoved = replicas == partition.replicas
+        directories = partition.directories if unmoved else _directories_for(partition, replicas)
+    return _Target(isr, replicas, adding, removing, state, directories)
 
 
 def _directories_for(
     partition: PartitionRegistration, replicas: tuple[int, ...]
 ) -> tuple[UUID, ...]:
-    known = dict(zip(partition.replicas, partition.directories, strict=False))
+    if not partition.directories:
+        return ()
+    known = dict(zip(partition.replicas, partition.directories, strict=True))
     return tuple(known.get(broker, UNASSIGNED_DIR) for broker in replicas)
 
 
 def _needs_new_epoch(
     partition: PartitionRegistration, target: _Target, metadata_version: int
 ) -> bool:
-    if any(broker not in target.replicas for broker in partition.replicas):
+    if target.replicas != partition.replicas and any(
+        broker not in target.replicas for broker in partition.replicas
+    ):
         return True
     shrinks = bool(target.isr) and any(broker not in target.isr for broker in partition.isr)
     return shrinks and metadata_version < NO_EPOCH_BUMP_ON_ISR_SHRINK
 
 
-def _changed(new: tuple[int, ...], old: Sequence[int]) -> tuple[int, ...] | None:
-    return None if new == tuple(old) else new
-
-
-def _changed_dirs(
-    partition: PartitionRegistration, new: tuple[UUID, ...]
-) -> tuple[UUID, ...] | None:
-    old = tuple(partition.directories)
-    if new == old or (not old and all(d in (UNASSIGNED_DIR, MIGRATING_DIR) for d in new)):
-        return None
-    return new
-
-
-def has_preferred_leader(partition: PartitionRegistration) -> bool:
-    return bool(partition.leader == partition.replicas[0])
-
-
-def is_recovered(partition: PartitionRegistration) -> bool:
-    return bool(partition.leader_recovery_state == RECOVERY_RECOVERED)
+def _changed(new: _T, old: _T) -> _T | None:
+    return None if new == old else new
