@@ -18,7 +18,7 @@ from broker.waits import ParkedFetch
 from net.handlers import Api, FileRange, Frame, Later, Request
 from storage.errors import OffsetOutOfRange
 from wire.apis import ApiKey, ErrorCode
-from wire.errors import KafkaError
+from wire.errors import DamagedFile, DecodeError, KafkaError
 from wire.hot import (
     FetchedPartition,
     FetchedTopic,
@@ -126,8 +126,8 @@ class FetchJob:
             return self._read(replica, asked, first)
         except OffsetOutOfRange as refused:
             return self._refuse(asked, refused.code, replica)
-        except (KafkaError, DiskError):
-            self._context.replicas.read_failed(replica)
+        except (KafkaError, DiskError, DamagedFile, DecodeError) as problem:
+            self._context.replicas.read_failed(replica.topic, replica.index, problem)
             return self._refuse(asked, ErrorCode.kafka_storage_error, replica)
 
     def _check(self, replica: Replica, asked: FetchPartition) -> ErrorCode:

@@ -13,7 +13,7 @@ from broker.context import BrokerContext
 from broker.replica import Replica
 from net.handlers import Api, Request
 from wire.apis import ApiKey, ErrorCode
-from wire.errors import KafkaError
+from wire.errors import DamagedFile, DecodeError, KafkaError
 from wire.messages import fill, millis, response_module
 from world.env import DiskError
 
@@ -50,7 +50,8 @@ def _handle(context: BrokerContext, request: Request) -> Any:
                     found = _find(context, asked.replica_id, topic.name, partition, version)
                 except KafkaError as refused:
                     error = refused.code
-                except DiskError:
+                except (DiskError, DamagedFile, DecodeError) as problem:
+                    context.replicas.read_failed(topic.name, partition.partition_index, problem)
                     error = ErrorCode.kafka_storage_error
             partitions.append(
                 fill(

@@ -258,7 +258,7 @@ class Broker:
     def _every(self, name: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         async def repeat() -> None:
             while True:
-                await asyncio.sleep(interval_ms / 1000)
+                await asyncio.sleep(max(interval_ms, 1) / 1000)
                 await work()
 
         self._spawn(name, repeat())

@@ -8,13 +8,14 @@ from typing import Any
 
 from broker.config import BrokerConfig
 from net.client import Connection
-from net.errors import NetworkError, UnsupportedVersion
+from net.errors import ConnectFailed, NetworkError, UnsupportedVersion
 from wire.apis import ErrorCode
 from world.env import Env
 
 Endpoint = tuple[int, str, int]
 Build = Callable[[int, Any], Any]
 
+_CONNECT_TIMEOUT_MS = 5_000
 _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 500
 
@@ -36,7 +37,7 @@ class ControllerChannel:
         self._client_id = client_id
         self._connection: Connection | None = None
         self._target: Endpoint | None = None
-        self._connecting = asyncio.Lock()
+        self._attempt: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._closed = False
         self.retries = 0
@@ -51,6 +52,8 @@ class ControllerChannel:
     def close(self) -> None:
         """Ends the connection; requests in flight fail."""
         self._closed = True
+        if self._attempt is not None:
+            self._attempt.cancel()
         self._drop()
         self._changed.set()
 
@@ -92,22 +95,45 @@ class ControllerChannel:
         raise ControllerUnreachable(f"no answer within {timeout_ms} ms: {reason}")
 
     async def _connected(self, timeout_ms: int) -> Connection | None:
-        """A living connection to the present controller; None if nobody is it."""
-        async with self._connecting:
+        """A living connection to the present controller; None if nobody is it.
+
+        Raises NetworkError. Callers that come while one is being made wait for that one.
+        """
+        if self._endpoint() is None:
+            self._drop()
+            return None
+        connection = self._connection
+        if connection is not None and not connection.closed and self._target == self._endpoint():
+            return connection
+        if self._attempt is None:
+            self._drop()
+            loop = asyncio.get_running_loop()
+            self._attempt = loop.create_task(self._connect(), name=f"connect-{self._client_id}")
+        attempt = self._attempt
+        await asyncio.wait([attempt], timeout=timeout_ms / 1000)
+        if not attempt.done():
+            raise ConnectFailed(f"no connection within {timeout_ms} ms")
+        if attempt.cancelled():
+            raise ConnectFailed("the channel was closed")
+        attempt.result()
+        return self._connection
+
+    async def _connect(self) -> None:
+        try:
             target = self._endpoint()
             if target is None:
-                self._drop()
-                return None
-            connection = self._connection
-            if connection is not None and not connection.closed and target == self._target:
-                return connection
-            self._drop()
+                return
             _, host, port = target
-            connection = await Connection.connect(
-                self._env, host, port, client_id=self._client_id, timeout_ms=timeout_ms
+            self._connection = await Connection.connect(
+                self._env,
+                host,
+                port,
+                client_id=self._client_id,
+                timeout_ms=_CONNECT_TIMEOUT_MS,
             )
-            self._connection, self._target = connection, target
-            return connection
+            self._target = target
+        finally:
+            self._attempt = None
 
     def _node(self) -> int:
         return -1 if self._target is None else self._target[0]

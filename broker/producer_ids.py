@@ -37,7 +37,11 @@ class ProducerIds:
                 self._next, self._following = start, None
                 self._prefetch_at = start + int((self._end - start) * _PREFETCH_AT)
                 break
-            await asyncio.shield(self._fetch(timeout_ms))
+            fetching = self._fetch(timeout_ms)
+            await asyncio.wait([fetching])
+            if fetching.cancelled():
+                raise KafkaError(ErrorCode.coordinator_load_in_progress, "the broker is stopping")
+            fetching.result()
         taken = self._next
         self._next += 1
         if self._next >= self._prefetch_at and self._following is None:

@@ -78,6 +78,7 @@ class ReplicaManager:
         self._eligible: dict[int, int] = {}
         self._closed = False
         self._log = structlog.get_logger("broker.replicas").bind(node_id=config.node_id)
+        self.read_errors = 0
         self.bytes_in = 0
         self.bytes_out = 0
 
@@ -325,11 +326,10 @@ class ReplicaManager:
         """Makes all logs durable and notes how far they are."""
         await self.store.flush()
 
-    def read_failed(self, replica: Replica, error: Exception | None = None) -> None:
-        """The log could not be read where it should be."""
-        self._log.error(
-            "read_failed", topic=replica.topic, partition=replica.index, reason=str(error)
-        )
+    def read_failed(self, topic: str, index: int, error: Exception) -> None:
+        """The log could not be read where it should be; the client is told a storage error."""
+        self.read_errors += 1
+        self._log.error("read_failed", topic=topic, partition=index, reason=str(error))
 
     def disk_failed(self, replica: Replica, error: Exception) -> None:
         """The disk refused an append. A full one may have room again: it is only refused."""

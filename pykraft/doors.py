@@ -169,7 +169,7 @@ def node_metrics(node: Node) -> NodeMetrics:
 
 
 def _connection_readings(node: Node, metrics: NodeMetrics) -> None:
-    def total(name: str) -> float:
+    def total(name: str) -> int:
         return sum(getattr(server.counters, name) for server in node.servers.values())
 
     metrics.gauge(

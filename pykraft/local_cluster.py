@@ -149,8 +149,8 @@ class LocalCluster:
             document: dict[str, Any] = json.loads(self._file.read_text())
         except FileNotFoundError:
             raise CommandError(
-                f"no cluster in {self.directory}: `pykraft cluster up` makes one, --dir names another "
-                "folder"
+                f"no cluster in {self.directory}: `pykraft cluster up` makes one, --dir names "
+                "another folder"
             ) from None
         except ValueError as error:
             raise CommandError(f"{self._file} is damaged: {error}") from None

@@ -20,7 +20,7 @@ from metadata.loader import ImageLoader
 from metadata.records import encode
 from metadata.snapshot import records_of
 from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
-from wire.control import Voter
+from raft.voters import ReplicaKey
 from wire.errors import FatalError
 from wire.uuids import ZERO
 from world.env import Env
@@ -30,10 +30,10 @@ LeaderSubscriber = Callable[[LeaderAndEpoch], None]
 BatchSubscriber = Callable[[CommittedBatch], None]
 
 
-def _voter_keys(voters: tuple[Voter, ...] | None) -> list[tuple[int, UUID]] | None:
+def _voter_keys(voters: tuple[ReplicaKey, ...] | None) -> list[tuple[int, UUID]] | None:
     if voters is None:
         return None
-    return [(voter.voter_id, voter.directory_id or ZERO) for voter in voters]
+    return [(voter.node_id, voter.directory_id or ZERO) for voter in voters]
 
 
 class SnapshotStore(Protocol):

@@ -1,5 +1,6 @@
 """JVM Kafka for tests: its classpath from Maven, and small Java programs run on it."""
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 DEFAULT_VERSION = "4.1.1"
+NEWEST_VERSION = "4.4.0"
 
 
 def skip_or_fail(reason: str) -> NoReturn:
@@ -41,7 +43,8 @@ def _usable(text: str) -> bool:
 
 def classpath(version: str = DEFAULT_VERSION) -> str:
     """The classpath of a Kafka release with its tools, resolved by Maven and remembered."""
-    cached = cache_dir() / f"classpath-{version}.txt"
+    pom = hashlib.sha256((HERE / "pom.xml").read_bytes()).hexdigest()[:8]
+    cached = cache_dir() / f"classpath-{version}-{pom}.txt"
     if cached.exists() and _usable(cached.read_text()):
         return cached.read_text()
     maven = shutil.which("mvn")

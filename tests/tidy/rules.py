@@ -187,6 +187,14 @@ def nothing_left_open(path: Path, text: str) -> Iterator[Finding]:
             yield number, "left open"
 
 
+def _is_module_name(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+)+", node.value) is not None
+    )
+
+
 def orphans(root: Path) -> list[str]:
     """Modules that nothing imports and nobody starts."""
     imported: dict[str, None] = {}
@@ -207,10 +215,9 @@ def orphans(root: Path) -> list[str]:
                     package = ".".join([*parts, node.module])
                 imported[package] = None
                 imported.update(dict.fromkeys(f"{package}.{alias.name}" for alias in node.names))
-            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            elif _is_module_name(node):
                 # Modules that are imported by name when they are first used.
-                if re.fullmatch(r"[a-z_]+(\.[a-z_0-9]+)+", node.value):
-                    imported[node.value] = None
+                imported[ast.literal_eval(node)] = None
     found = []
     for path in product_files(root):
         parts = path.relative_to(root).with_suffix("").parts
