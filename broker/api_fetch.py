@@ -71,6 +71,7 @@ class FetchJob:
         "_left",
         "_listener",
         "_parked",
+        "_starts",
         "_topics",
         "_version",
         "due",
@@ -87,6 +88,8 @@ class FetchJob:
         self._topics: list[FetchedTopic] = []
         self._endpoints: dict[int, NodeEndpoint] = {}
         self._left = 0
+        # The log starts that this answer tells, added up: a change of one is news for a follower.
+        self._starts = 0
         self._later: Later | None = None
         self._parked: ParkedFetch | None = None
         self.size = 0
@@ -98,7 +101,9 @@ class FetchJob:
     def plan(self, *, first: bool) -> None:
         """Reads what is there. Only the `first` plan counts as the follower's word."""
         asked = self._asked
+        told = self._starts
         self.size = 0
+        self._starts = 0
         self.due = not asked.topics
         self._left = min(asked.max_bytes, self._context.config.fetch_max_bytes)
         self._topics = [
@@ -112,6 +117,8 @@ class FetchJob:
             )
             for topic in asked.topics
         ]
+        if not first and asked.replica_id >= 0 and self._starts != told:
+            self.due = True
 
     def _partition(
         self, name: str | None, topic_id: UUID | None, asked: FetchPartition, first: bool
@@ -165,6 +172,7 @@ class FetchJob:
             replica.follower_fetched(
                 self._asked.replica_id, self._asked.replica_epoch, offset, asked.log_start_offset
             )
+        self._starts += log.log_start_offset
         upto = log.end_offset if follower else core.high_watermark
         records: tuple[Any, ...] = ()
         size = 0

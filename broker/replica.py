@@ -163,6 +163,8 @@ class Replica:
         if self.log.log_start_offset != self.core.log_start:
             self.tell(LogStartMoved(self.log.log_start_offset))
             self.check_low_watermark()
+            for parked in list(self.followers):
+                parked.wake()
 
     def truncate(self, offset: int) -> None:
         """Cuts a follower's log at `offset`; `log.settle()` is to be awaited after it."""
