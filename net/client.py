@@ -118,7 +118,8 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError as error:
             connection._end(None)
             raise ConnectFailed(f"{peer}: no connection within {timeout_ms} ms") from error
-        except (OSError, NetworkError, DecodeError) as error:
+        except (OSError, NetworkError, ValueError, OverflowError) as error:
+            # The last two: bytes that are no answer, a name or a port that can't be one.
             connection._end(None)
             raise ConnectFailed(f"{peer}: {error}") from error
         except asyncio.CancelledError:

@@ -82,6 +82,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._reading = False
         self._read_paused = False
         self._flush_asked = False
+        self._last_key = -1
 
     # What handlers may use.
 
@@ -194,7 +195,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._pace()
         took_ms = clock.now_ms() - began_ms
         if took_ms > _SLOW_MS:
-            self._server.log.info("slow_read_event", peer=str(self.peer), took_ms=took_ms)
+            # With more than one request in the event, the last one's key: it gives the direction.
+            self._server.log.info(
+                "slow_read_event", peer=str(self.peer), api_key=self._last_key, took_ms=took_ms
+            )
 
     def _guarded(self, step: Callable[..., None], *arguments: int) -> None:
         """Makes a step of a read event; what it raises ends the connection, and it alone."""
@@ -226,7 +230,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         server = self._server
         server.counters.requests += 1
         header, offset = decode_request_header(frame)
-        key = header.api_key
+        key = self._last_key = header.api_key
         if key == API_VERSIONS_KEY:
             answer, software = server.api_versions.answer(header, frame, offset)
             if software is not None:

@@ -315,6 +315,20 @@ def test_peers_that_are_no_kafka(script):
     limited(main)
 
 
+@pytest.mark.parametrize(
+    ("host", "port"), [("127.0.0.1", 99999), ("127.0.0.1", -1), ("a" * 70 + ".x", 1), ("", 1)]
+)
+def test_addresses_that_cannot_be(host, port):
+    async def main():
+        channel = Channel(real_env(1), host, port, client_id="t", backoff_ms=1)
+        for _ in range(2):
+            with pytest.raises(ConnectFailed):
+                await channel.call(HEARTBEAT, build(1), 3000)
+        assert channel.connect_failures == 2
+
+    limited(main)
+
+
 def test_a_peer_that_says_nothing():
     async def main():
         async def script(reader, writer):

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import random
 import struct
+import time
 from dataclasses import dataclass, field
 
 import pytest
@@ -631,6 +632,23 @@ def test_on_close_is_told_and_late_answers_are_dropped():
         waiting[0].set(answer())
         await asyncio.sleep(0.01)
         assert told == ["closed"]
+
+    run(handle, scenario)
+
+
+def test_a_handler_that_holds_up_the_loop_is_named():
+    def handle(request):
+        time.sleep(0.03)
+        return echo(request)
+
+    async def scenario(rig):
+        reader, writer = await rig.dial()
+        writer.write(beat(1))
+        await read_frame(reader)
+        await until(lambda: rig.logs)
+        assert rig.logs[0]["event"] == "slow_read_event"
+        assert rig.logs[0]["api_key"] == HEARTBEAT
+        assert rig.logs[0]["took_ms"] >= 25
 
     run(handle, scenario)
 
