@@ -326,7 +326,7 @@ class Loader:
             return
         self._drop_snapshots()
         for segment in self.segments:
-            segment.synced = True
+            segment.synced_changes = segment.changes
         if self._options.clean and not self.recovery.rebuilt and not self.recovery.cut:
             return
         for segment in self.segments:

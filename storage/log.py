@@ -6,7 +6,6 @@ page cache at most. Offsets are exclusive ends unless said otherwise.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from uuid import UUID
 
@@ -17,6 +16,7 @@ from storage.appending import AppendInfo, Plan, plan_follower, plan_leader
 from storage.config import LogConfig
 from storage.epochs import LeaderEpochs
 from storage.errors import LogIsDamaged, OffsetOutOfRange
+from storage.flushing import Flusher
 from storage.index import ActiveIndex
 from storage.loading import Loader, OpenOptions, Recovery, remove_segment_files
 from storage.producers import Duplicate, ProducerState
@@ -24,7 +24,7 @@ from storage.reading import LogReader, Slice
 from storage.scan import Damage, Scan, ScanRules, scan_segment
 from storage.segment import Segment, create_segment, rebuild_tail, stored_index
 from storage.trash import Trash
-from wire import checkpoints, partition_metadata
+from wire import partition_metadata
 from wire.batch import BatchHeader
 from wire.errors import DamagedFile, ErrorCode, KafkaError
 from world.env import Buffer, Env
@@ -32,20 +32,8 @@ from world.env import Buffer, Env
 _MAX_SEGMENT = 2**31 - 1
 
 
-class _Flush:
-    """A flush on its way; truncation lowers what it may claim."""
-
-    __slots__ = ("target",)
-
-    def __init__(self, target: int) -> None:
-        self.target = target
-
-
 class Log:
-    """One partition directory. Made by `Log.open`.
-
-    `recovery_point`: all below it is durable. `recovery`: what opening found and did.
-    """
+    """One partition directory. Made by `Log.open`; `recovery` is what that found and did."""
 
     def __init__(self, env: Env, config: LogConfig, loader: Loader) -> None:
         self.env = env
@@ -56,7 +44,6 @@ class Log:
         self.epochs = loader.epochs
         self.producers = loader.producers
         self.end_offset = loader.end_offset
-        self.recovery_point = 0 if loader.recovery.undecided else loader.end_offset
         self.trash = Trash(env.disk, config.file_delete_delay_ms)
         self.segments: SortedDict[int, Segment] = SortedDict(
             (segment.base_offset, segment) for segment in loader.segments
@@ -65,11 +52,14 @@ class Log:
         self.log_start_offset = loader.segments[0].base_offset
         self._leftover_bases = loader.leftover_bases
         self._reader = LogReader(env.disk, self.segments)
-        self._unsynced_paths = loader.unsynced
-        self._directory_changed = False
-        self._flushes: list[_Flush] = []
-        self._side_files_done: asyncio.Event | None = None
-        self._recovery_point_fell = False
+        self._flusher = Flusher(
+            env.disk,
+            loader.directory,
+            self.segments,
+            loader.epochs,
+            0 if loader.recovery.undecided else loader.end_offset,
+            loader.unsynced,
+        )
         # Awaited by `settle` if truncation lowered the recovery point, to write it down.
         self.on_lowered_recovery_point: Callable[[], Awaitable[None]] | None = None
         self.closed = False
@@ -106,6 +96,11 @@ class Log:
             else:
                 log.advance_log_start(log_start_offset)
         return log
+
+    @property
+    def recovery_point(self) -> int:
+        """All below this offset is durable."""
+        return self._flusher.recovery_point
 
     @property
     def last_epoch(self) -> int:
@@ -174,7 +169,7 @@ class Log:
         position = segment.file.append(plan.slices)
         if segment.first_timestamp < 0:
             segment.first_timestamp = headers[0].max_timestamp
-        segment.synced = False
+        segment.changes += 1
         index, base, recent = segment.active_index, segment.base_offset, self._reader.recent
         for header in headers:
             index.add(header, base, position)
@@ -224,7 +219,7 @@ class Log:
             written.append(producer_files.write_snapshot(disk, self.directory, self.producers))
         self._start_segment(base)
         old.index = stored_index(disk, self.directory, old.base_offset)
-        self._unsynced_paths += written
+        self._flusher.unsynced_paths += written
         self.end_offset = base
 
     def _start_segment(self, base_offset: int) -> None:
@@ -246,7 +241,7 @@ class Log:
         self.segments[base_offset] = segment
         self.active = segment
         self._reader.forget()
-        self._directory_changed = True
+        self._flusher.directory_changed = True
 
     def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
         """A leader's epoch begins at this offset, before it wrote anything in it."""
@@ -359,7 +354,7 @@ class Log:
         position = segment.size if step is None else step.position
         segment.file.truncate(position)
         segment.limit = 2**63 - 1
-        segment.synced = False
+        segment.changes += 1
         index.truncate(end - segment.base_offset, position)
         rebuild_tail(segment)
         if not segment.size:
@@ -369,11 +364,7 @@ class Log:
     def _cut_state(self, end: int) -> None:
         self.end_offset = end
         self.recovery.undecided = False
-        if end < self.recovery_point:
-            self.recovery_point = end
-            self._recovery_point_fell = True
-        for flush in self._flushes:
-            flush.target = min(flush.target, end)
+        self._flusher.cut(end)
         self.epochs.truncate_from_end(end)
         self._reader.forget()
         for offset in producer_files.snapshot_offsets(self.env.disk, self.directory):
@@ -383,7 +374,6 @@ class Log:
                 )
         if not self.producers.truncate(end):
             self._replay_producers(end)
-        self._directory_changed = True
 
     def _replay_producers(self, end: int) -> None:
         first = self.segments.peekitem(0)[0]
@@ -414,7 +404,7 @@ class Log:
 
     def _retire(self, segment: Segment) -> None:
         self.trash.retire(segment, self.env.clock.now_ms())
-        self._directory_changed = True
+        self._flusher.directory_changed = True
         self._reader.forget()
 
     def advance_log_start(self, offset: int) -> None:
@@ -451,16 +441,8 @@ class Log:
 
         Calls may overlap; one sync of the file serves all appends made before it.
         """
-        target = self.end_offset
-        if upto is not None and upto <= self.recovery_point:
-            return self.recovery_point
-        flush = _Flush(target)
-        self._flushes.append(flush)
-        try:
-            await self._sync_files()
-            self.recovery_point = max(self.recovery_point, min(flush.target, target))
-        finally:
-            self._flushes.remove(flush)
+        if upto is None or upto > self.recovery_point:
+            await self._flusher.flush(self.end_offset)
         return self.recovery_point
 
     async def settle(self) -> None:
@@ -469,63 +451,10 @@ class Log:
         The lower recovery point is written first: what is appended from here on must not be
         taken for synced after a power loss.
         """
-        if self._recovery_point_fell and self.on_lowered_recovery_point is not None:
+        if self._flusher.fell and self.on_lowered_recovery_point is not None:
             await self.on_lowered_recovery_point()
-        self._recovery_point_fell = False
+        self._flusher.fell = False
         await self.flush()
-
-    async def _sync_files(self) -> None:
-        first = max(0, self.segments.bisect_right(self.recovery_point) - 1)
-        for segment in list(self.segments.values())[first:]:
-            await self._sync_segment(segment)
-        # One at a time, and nobody is done before what was begun for all is done.
-        while self._side_files_done is not None:
-            await self._side_files_done.wait()
-        if self._unsynced_paths or self.epochs.dirty or self._directory_changed:
-            self._side_files_done = asyncio.Event()
-            try:
-                await self._sync_side_files()
-            finally:
-                self._side_files_done.set()
-                self._side_files_done = None
-
-    async def _sync_side_files(self) -> None:
-        disk = self.env.disk
-        while self._unsynced_paths:
-            path = self._unsynced_paths[-1]
-            if disk.exists(path):
-                file = disk.open(path)
-                try:
-                    await file.sync()
-                finally:
-                    file.close()
-            self._unsynced_paths.remove(path)
-        if self.epochs.dirty:
-            await self._write_epochs()
-        if self._directory_changed:
-            self._directory_changed = False
-            try:
-                await disk.sync_dir(self.directory)
-            except BaseException:
-                self._directory_changed = True
-                raise
-
-    async def _sync_segment(self, segment: Segment) -> None:
-        if segment.synced:
-            return
-        size = segment.file.size()
-        await segment.file.sync()
-        # Not if something came in between, or was cut off and written again.
-        segment.synced = segment is not self.active and segment.file.size() == size
-
-    async def _write_epochs(self) -> None:
-        self.epochs.dirty = False
-        data = checkpoints.encode_epochs(self.epochs.entries())
-        try:
-            await self.env.disk.replace(f"{self.directory}/{names.LEADER_EPOCHS}", data)
-        except BaseException:
-            self.epochs.dirty = True
-            raise
 
     async def close(self, clean: bool = True) -> None:
         """Give up all files. `clean` leaves them so that they can be trusted: indexes and
@@ -534,11 +463,11 @@ class Log:
             return
         if clean and not self.recovery.undecided:
             disk = self.env.disk
-            self._unsynced_paths += self.active.freeze(disk)
-            self._unsynced_paths.append(
+            self._flusher.unsynced_paths += self.active.freeze(disk)
+            self._flusher.unsynced_paths.append(
                 producer_files.write_snapshot(disk, self.directory, self.producers)
             )
-            self._directory_changed = True
+            self._flusher.directory_changed = True
             await self.flush()
         self.closed = True
         for segment in self.segments.values():

@@ -37,18 +37,20 @@ class Segment:
     `index` is an ActiveIndex as long as the segment grows, else a StoredIndex.
     `first_timestamp` is the largest timestamp of its first batch (-1: not known), `created_ms`
     the wall clock when it was made or opened; both decide about rolling by time. `limit` hides
-    what follows it in the file: damage that nobody decided about yet.
+    what follows it in the file: damage that nobody decided about yet. `changes` counts writes
+    to the file, `synced_changes` how many of them are durable.
     """
 
     __slots__ = (
         "base_offset",
+        "changes",
         "created_ms",
         "directory",
         "file",
         "first_timestamp",
         "index",
         "limit",
-        "synced",
+        "synced_changes",
     )
 
     def __init__(
@@ -60,7 +62,8 @@ class Segment:
         self.index = index
         self.created_ms = created_ms
         self.first_timestamp = -1
-        self.synced = False
+        self.changes = 1
+        self.synced_changes = 0
         self.limit = 2**63 - 1
 
     def path(self, suffix: str) -> str:
@@ -187,6 +190,7 @@ class Segment:
         """
         index = self.active_index
         self.file.truncate(self.file.size())
+        self.changes += 1
         paths = [self.path(INDEX), self.path(TIME_INDEX)]
         written: list[str] = []
         try:
