@@ -286,11 +286,6 @@ async def elect_leaders(
             ErrorCode.invalid_request,
             f"election type {int(request.type)}: 0 (preferred) or 1 (unclean)",
         )
-    if request.type == 1 and not request.topics:
-        # Kafka would do it; here losing records of every topic takes naming every topic.
-        raise KafkaError(
-            ErrorCode.invalid_request, "an unclean election needs its topics and partitions named"
-        )
     for topic in request.topics:
         if not topic.partitions:
             raise KafkaError(ErrorCode.invalid_request, f"{topic.topic!r}: no partitions named")

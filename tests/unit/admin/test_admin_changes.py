@@ -4,6 +4,8 @@ from uuid import UUID
 import grpc
 import pytest
 from admin_rig import TOPIC_ID, Aborted, Rig
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from admin.stubs import admin_pb2 as pb
 from net.errors import ConnectFailed, ConnectionLost, RequestTimedOut, UnsupportedVersion
@@ -285,7 +287,6 @@ def test_elect_leaders():
     ("request_", "text"),
     [
         (pb.ElectLeadersRequest(type=5), "5"),
-        (pb.ElectLeadersRequest(type=1), "named"),
         (pb.ElectLeadersRequest(topics=[pb.TopicPartitions(topic="lonely")]), "lonely"),
         (pb.ElectLeadersRequest(timeout_ms=-3), "-3"),
     ],
@@ -501,3 +502,80 @@ def test_describe_quorum_refused(where):
         rig.call("DescribeQuorum", pb.DescribeQuorumRequest())
     expected = grpc.StatusCode.INTERNAL if where == "nothing" else grpc.StatusCode.UNAVAILABLE
     assert failed.value.status == expected
+
+
+INT32 = st.integers(-(2**31), 2**31 - 1)
+TEXT = st.text(max_size=20) | st.just("x" * 70_000)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    topics=st.lists(
+        st.builds(
+            pb.NewTopic,
+            name=TEXT,
+            partitions=INT32,
+            replication_factor=INT32,
+            assignments=st.lists(
+                st.builds(
+                    pb.ReplicaAssignment, partition=INT32, replicas=st.lists(INT32, max_size=3)
+                ),
+                max_size=3,
+            ),
+            configs=st.dictionaries(TEXT, TEXT, max_size=3),
+        ),
+        max_size=6,
+    )
+)
+def test_whatever_is_asked_every_topic_gets_one_answer(topics):
+    rig = Rig()
+    rig.controller.answers[19] = create_answer()
+    results = create(rig, *topics)
+    assert [result.name for result in results] == [topic.name for topic in topics]
+    for topic, result in zip(topics, results, strict=True):
+        if topic.partitions < 0 or not 0 <= topic.replication_factor < 32768:
+            assert result.error.code in (37, 38, 42)
+        assert result.HasField("error") or result.topic_id
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    resources=st.lists(
+        st.builds(
+            pb.ConfigAlteration,
+            type=INT32,
+            name=TEXT,
+            configs=st.lists(
+                st.builds(pb.AlterConfig, name=TEXT, operation=INT32, value=TEXT), max_size=3
+            ),
+        ),
+        max_size=4,
+    ),
+    kinds=st.booleans(),
+)
+def test_whatever_is_asked_every_resource_gets_one_answer(resources, kinds):
+    rig = Rig()
+    for resource in resources:
+        if kinds:
+            resource.type = 4
+            for config in resource.configs:
+                config.operation %= 4
+
+    def answer(request, module):
+        responses = tuple(
+            fill(
+                module.AlterConfigsResourceResponse,
+                error_code=ErrorCode.none,
+                error_message=None,
+                resource_type=r.resource_type,
+                resource_name=r.resource_name,
+            )
+            for r in request.resources
+        )
+        return fill(
+            module.IncrementalAlterConfigsResponse, throttle_time=millis(0), responses=responses
+        )
+
+    rig.controller.answers[44] = answer
+    results = rig.call("AlterConfigs", pb.AlterConfigsRequest(resources=resources)).results
+    assert [(r.type, r.name) for r in results] == [(r.type, r.name) for r in resources]

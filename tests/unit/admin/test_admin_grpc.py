@@ -178,8 +178,8 @@ def test_errors_arrive_as_kafka_errors():
             client.create_topic("t", 9999999999)
         with pytest.raises(KafkaError, match=r"UNSUPPORTED_VERSION.*AddVoter"):
             client.call("AddVoter", pb.AddVoterRequest())
-        with pytest.raises(KafkaError, match=r"INVALID_REQUEST.*unclean"):
-            client.elect_leaders(unclean=True)
+        with pytest.raises(KafkaError, match=r"INVALID_REQUEST.*lonely"):
+            client.elect_leaders({"lonely": []}, unclean=True)
         rig.controller.error = RuntimeError("a bug")
         with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR: RuntimeError: a bug"):
             client.create_topic("u")
