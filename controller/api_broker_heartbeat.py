@@ -48,6 +48,9 @@ def _handle(context: Context, request: ApiRequest) -> Result:
         fenced=following.fenced,
         metadata_offset=entity.current_metadata_offset,
     )
+    if following is BrokerState.SHUTDOWN_NOW:
+        # It says goodbye, so its successor need not wait for the session to end.
+        heartbeats.end_session(broker_id)
     offline = [d for d in getattr(entity, "offline_log_dirs", ()) if d is not None]
     if offline and context.metadata_version >= DIRECTORY_ASSIGNMENT:
         # The broker's other copies may have just changed hands above: look at what is left.

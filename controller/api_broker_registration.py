@@ -2,7 +2,8 @@
 
 A broker epoch is the offset at which its registration begins. The same incarnation that comes
 again keeps its epoch and its flags; a new one replaces a registration only if the old process
-has no live session. As in Kafka 4.x an unclean stop leaves the ISR alone (only ELR would care).
+has no live session or is on its way out. As in Kafka 4.x an unclean stop leaves the ISR alone
+(only eligible leader replicas would suffer).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def _handle(context: Context, request: ApiRequest) -> Result:
     if (
         existing is not None
         and not same
+        and not existing.in_controlled_shutdown
         and context.heartbeats.has_session(broker_id, existing.epoch, context.now_ms)
     ):
         raise KafkaError(

@@ -27,4 +27,6 @@ class ControllerConfig:
     # requests (heartbeats, registrations, ISR changes) are never refused for this reason.
     max_pending_admin: int = 1_000
     max_records_per_batch: int = 10_000
+    # Below the 8 MiB that a batch of the metadata log may have, headers and all.
+    max_batch_bytes: int = 7 << 20
     max_elections_per_round: int = 1_000

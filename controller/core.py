@@ -19,7 +19,7 @@ from controller import fencing, invariants
 from controller.apis import APIS, ControllerApi
 from controller.bootstrap import activation_records, bootstrap_level, is_empty
 from controller.config import ControllerConfig
-from controller.context import Context, Result
+from controller.context import Context
 from controller.events import (
     ApiRequest,
     AppendRecords,
@@ -42,6 +42,8 @@ from wire.errors import ErrorCode, KafkaError
 # A tick that comes this much later than asked for means that we were held up ourselves, and
 # heartbeats may be waiting unread.
 _LATE_TICK_MS = 250
+# Bytes that a record takes in a batch beside its value, at most.
+_RECORD_OVERHEAD = 20
 # The search for partitions off their preferred leader: so many at a time, then others' turn.
 _REBALANCE_SLICE = 2_000
 _REBALANCE_PAUSE_MS = 20
@@ -184,9 +186,8 @@ class Controller:
         first = activation_records(
             event.image, event.bootstrap, open_transaction=event.open_transaction
         )
-        if first:
-            level = bootstrap_level(event.bootstrap) if is_empty(event.image) else None
-            self._append(first, metadata_version=level)
+        level = bootstrap_level(event.bootstrap) if is_empty(event.image) else None
+        self._append(first, metadata_version=level)
         self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
         self._rebalance_at_ms = (
             self._after(self._config.leader_imbalance_check_interval_ms)
@@ -231,24 +232,13 @@ class Controller:
             return
         try:
             result = api.handle(self._context, request)
-            self._check_size(result)
+            self._append(result.records, atomic=result.atomic)
         except KafkaError as error:
             self._refuse(request, error.code, error.message)
             return
-        if result.records:
-            self._append(result.records)
         if result.appended is not None:
             result.appended(self._context.next_offset)
         self._answer_when_committed(request, result.reply, api.admin)
-
-    def _check_size(self, result: Result) -> None:
-        limit = self._config.max_records_per_batch
-        if result.atomic and len(result.records) > limit:
-            raise KafkaError(
-                ErrorCode.policy_violation,
-                f"the request needs {len(result.records)} metadata records at once, at most "
-                f"{limit} are possible: split it",
-            )
 
     def _answer_when_committed(self, request: ApiRequest, reply: object, admin: bool) -> None:
         # An answer without records of its own may still tell of records not yet committed.
@@ -257,8 +247,10 @@ class Controller:
             self._effects.append(Reply(request.token, reply))
             return
         timeout_ms = self._config.request_timeout_ms
-        if request.timeout_ms is not None:
-            timeout_ms = max(0, min(timeout_ms, request.timeout_ms))
+        # Zero and below come from clients that don't want to wait for brokers to follow; the
+        # commit is waited for all the same, since nothing is answered before it.
+        if request.timeout_ms is not None and request.timeout_ms > 0:
+            timeout_ms = min(timeout_ms, request.timeout_ms)
         deadline_ms = self._context.now_ms + timeout_ms
         if not self._waiting or self._give_up_at_ms is None or deadline_ms < self._give_up_at_ms:
             self._give_up_at_ms = deadline_ms
@@ -271,28 +263,61 @@ class Controller:
 
     # The log.
 
-    def _append(self, records: Sequence[Record], metadata_version: int | None = None) -> None:
-        """Applies the records and asks for their append, in batches of the largest size.
+    def _append(
+        self,
+        records: Sequence[Record],
+        *,
+        atomic: bool = False,
+        metadata_version: int | None = None,
+    ) -> None:
+        """Applies the records and asks for their append.
 
-        Callers with atomic records have checked that one batch takes them.
+        `atomic` ones go in one batch, or KafkaError POLICY_VIOLATION says that they are too many
+        and nothing has happened; others in as many batches as they need.
         """
+        if not records:
+            return
+        context = self._context
+        level = context.metadata_version if metadata_version is None else metadata_version
+        encoded = [encode_at(record, level) for record in records]
+        start = 0
+        for end in self._batch_ends(encoded, atomic):
+            self._append_batch(records[start:end], tuple(encoded[start:end]))
+            start = end
+        self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
+
+    def _batch_ends(self, encoded: Sequence[bytes], atomic: bool) -> list[int]:
+        """Where batches end, so that each has a size that the log takes."""
+        config = self._config
+        ends: list[int] = []
+        start = size = 0
+        for index, value in enumerate(encoded):
+            size += len(value) + _RECORD_OVERHEAD
+            if index - start == config.max_records_per_batch or size > config.max_batch_bytes:
+                ends.append(index)
+                start, size = index, len(value) + _RECORD_OVERHEAD
+        ends.append(len(encoded))
+        if atomic and len(ends) > 1:
+            raise KafkaError(
+                ErrorCode.policy_violation,
+                f"the request needs {len(encoded)} metadata records, which must be one batch of "
+                f"at most {config.max_records_per_batch} records and {config.max_batch_bytes} "
+                "bytes: split it",
+            )
+        return ends
+
+    def _append_batch(self, records: Sequence[Record], values: tuple[bytes, ...]) -> None:
         context = self._context
         assert self._epoch is not None
-        level = context.metadata_version if metadata_version is None else metadata_version
-        size = self._config.max_records_per_batch
-        for start in range(0, len(records), size):
-            batch = records[start : start + size]
-            base = context.next_offset
-            values = tuple(encode_at(record, level) for record in batch)
-            image = context.image
-            for offset, record in enumerate(batch, base):
-                image = image.apply(record)
-                if isinstance(record, RegisterBrokerRecord):
-                    context.registration_offsets[record.broker_id] = offset
-            context.next_offset = base + len(batch)
-            context.image = image.at(context.next_offset - 1, self._epoch, -1)
-            self._effects.append(AppendRecords(values, self._epoch, base))
-        self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
+        base = context.next_offset
+        image = context.image
+        for offset, record in enumerate(records, base):
+            image = image.apply(record)
+            if isinstance(record, RegisterBrokerRecord):
+                context.registration_offsets[record.broker_id] = offset
+        context.next_offset = base + len(records)
+        context.image = image.at(context.next_offset - 1, self._epoch, -1)
+        self._effects.append(AppendRecords(values, self._epoch, base))
 
     def _committed(self, high_watermark: int) -> None:
         if not self.active or high_watermark <= self._high_watermark:
@@ -321,8 +346,7 @@ class Controller:
         if self._unclean_at_ms is not None and now_ms >= self._unclean_at_ms:
             self._unclean_at_ms = self._after(self._config.unclean_election_check_interval_ms)
             records = fencing.elect_leaderless(self._context, self._config.max_elections_per_round)
-            if records:
-                self._append(records)
+            self._append(records)
         if self._no_op_at_ms is not None and now_ms >= self._no_op_at_ms:
             self._append([NoOpRecord()])
 
@@ -360,8 +384,7 @@ class Controller:
         records, done = fencing.elect_preferred(
             self._context, self._rebalance_names, config.max_elections_per_round, _REBALANCE_SLICE
         )
-        if records:
-            self._append(records)
+        self._append(records)
         self._rebalance_names = self._rebalance_names[done:]
         self._rebalance_at_ms = (
             self._context.now_ms + _REBALANCE_PAUSE_MS

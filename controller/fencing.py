@@ -85,11 +85,14 @@ def lose_directories(
     if not lost:
         return []
     remaining = tuple(d for d in broker.log_dirs if d not in lost)
-    records: list[Record] = [
-        BrokerRegistrationChangeRecord(
-            broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining
+    records: list[Record] = []
+    if remaining:
+        # The record can't say "none are left": a broker without directories stops by itself.
+        records.append(
+            BrokerRegistrationChangeRecord(
+                broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining
+            )
         )
-    ]
     concerned = [
         entry
         for entry in partitions_of(context.image, broker.id)

@@ -106,14 +106,15 @@ class Scene:
             assert getattr(mine, field) == getattr(theirs, field), field
         assert mine.next_producer_id == theirs.next_producer_id
 
-    def fail_over(self) -> Scene:
-        """Another controller takes over: what was not committed is gone."""
+    def fail_over(self, *, same: bool = False) -> Scene:
+        """Another controller takes over, or the `same` again: what was not committed is gone."""
         self.handle(LostLeadership())
         self.log = [entry for entry in self.log if entry[0] < self.committed_to]
         self.end_offset = self.committed_to + 1  # its LeaderChange
         self.committed_to = self.end_offset
         self.epoch += 1
-        self.core = Controller(self.config, self.chance, self.uuid)
+        if not same:
+            self.core = Controller(self.config, self.chance, self.uuid)
         return self.lead()
 
     def pass_ms(

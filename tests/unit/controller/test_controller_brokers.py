@@ -181,3 +181,22 @@ def test_controllers_register(scene):
     assert (controller.incarnation_id, controller.endpoints[0].port) == (UUID(int=42), 9093)
     assert register_controller(scene, 24).error_code is E.unsupported_version
     assert register_controller(Scene(level=14).lead()).error_code is E.unsupported_version
+
+
+def test_after_a_clean_stop_the_next_process_need_not_wait(scene):
+    scene.start_brokers(1, 2)
+    assert scene.heartbeat(1, want_shut_down=True).should_shut_down
+    assert scene.register(1).error_code is E.none
+    scene.create_topic("t", assignments={0: (2,)})
+    assert not scene.heartbeat(2, want_shut_down=True).should_shut_down
+    assert scene.register(2).error_code is E.none
+
+
+def test_a_broker_that_lost_all_directories_holds_nothing(scene):
+    scene.start_brokers(1, 2)
+    scene.create_topic("t", assignments={0: (1, 2)})
+    scene.heartbeat(1, offline_log_dirs=(UUID(int=1001),))
+    assert (scene.partition("t").leader, scene.partition("t").isr) == (2, (2,))
+    before = scene.end_offset
+    scene.heartbeat(1, offline_log_dirs=(UUID(int=1001),))
+    assert scene.end_offset == before

@@ -141,9 +141,9 @@ class Cluster(RuleBasedStateMachine):
         self.scene.now_ms += 10_000
         self.scene.handle(Tick())
 
-    @rule()
-    def fail_over(self):
-        self.scene.fail_over()
+    @rule(same=st.booleans())
+    def fail_over(self, same):
+        self.scene.fail_over(same=same)
 
     @precondition(lambda self: self.scene.core.active)
     @rule(name=TOPICS)

@@ -411,3 +411,25 @@ def test_resigning_is_for_the_active_controller_only():
     assert scene.core.resign("x") == []
     scene.lead()
     assert scene.core.resign("x") == [Resign("x")]
+
+
+def test_atomic_records_of_too_many_bytes_are_refused():
+    scene = three_brokers(max_batch_bytes=2_000)
+    before = scene.end_offset
+    image = scene.core.image
+    result = scene.create_topic("t", 100, 3)
+    assert result.error_code is ErrorCode.policy_violation
+    assert "2000" in result.error_message
+    assert (scene.end_offset, scene.core.image) == (before, image)
+
+
+def test_other_records_are_split_by_their_bytes_too():
+    scene = three_brokers(max_batch_bytes=2_000)
+    for name in "abcd":
+        scene.create_topic(name, assignments=dict.fromkeys(range(12), (1, 2)))
+    before = len(scene.log)
+    scene.pass_ms(9_001, alive=(2, 3))
+    batches = [v for _, _, v in scene.log[before:] if len(v) > 1]
+    assert sum(map(len, batches)) == 49
+    assert len(batches) > 1
+    assert all(sum(map(len, b)) <= 2_000 for b in batches)
