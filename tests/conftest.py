@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# Helpers that tests of several folders share, imported by their own names.
+sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tests" / "interop")]
 CI = os.environ.get("CI") == "true"
 
 # Tests of these kinds measure time or start many processes: they run one after the other, on one
@@ -21,6 +25,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="runs only with CI=true"))
         if any(item.get_closest_marker(kind) for kind in ONE_AT_A_TIME):
             item.add_marker(pytest.mark.xdist_group("processes"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, object, None]:
+    """A failing test shows the ends of its nodes' logs."""
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    clusters = sys.modules.get("clusters")
+    if report.failed and clusters is not None and (tails := clusters.log_tails()):
+        report.sections.append(("ends of the nodes' logs", tails))
 
 
 @pytest.fixture(scope="session")
