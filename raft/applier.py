@@ -1,0 +1,147 @@
+"""Hands what is committed to the listener, batch by batch, in order.
+
+What this node appended itself is handed on from memory. Anything else is read back from the
+log: little of it at once on the spot, much of it in slices that leave the loop to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from raft.listener import CommittedBatch, LeaderAndEpoch, RaftListener
+from raft.metadata_log import MetadataLog
+from raft.snapshots import view
+from raft.voters import OffsetAndEpoch
+from storage.reading import Slice
+from wire.batch import BatchHeader, decode_records, iter_headers
+from wire.control import decode_control
+
+_SLICE_BYTES = 256 * 1024
+
+
+def decode_batch(data: bytes, position: int, header: BatchHeader) -> CommittedBatch:
+    """One batch of the log as the listener takes it."""
+    records = decode_records(data, position, header)
+    control = [decode_control(r.key, r.value) for r in records] if header.is_control else []
+    return CommittedBatch(
+        header.base_offset,
+        header.last_offset,
+        header.leader_epoch,
+        header.max_timestamp,
+        [] if header.is_control else [record.value or b"" for record in records],
+        [(entry.type, entry.entity) for entry in control],
+        header.length,
+    )
+
+
+class Applier:
+    """`applied`: everything below it was handed on."""
+
+    def __init__(
+        self,
+        log: MetadataLog,
+        listener: RaftListener,
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._log = log
+        self._listener = listener
+        self._fail = fail
+        self.applied = 0
+        self._committed = 0
+        self._own: dict[int, CommittedBatch] = {}  # by base offset, in order
+        self._task: asyncio.Task[None] | None = None
+        self._leader: tuple[LeaderAndEpoch, int] | None = None  # told once applied is past this
+
+    def remember(self, batch: CommittedBatch) -> None:
+        """A batch that was just appended here, and needn't be read back."""
+        self._own[batch.base_offset] = batch
+
+    def forget_from(self, offset: int) -> None:
+        """The log was cut."""
+        self._own = {base: batch for base, batch in self._own.items() if base < offset}
+
+    def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
+        """Replace all that was applied by a complete snapshot."""
+        self._own.clear()
+        facts = self._log.snapshots.complete[snapshot]
+        file = self._log.snapshots.open(snapshot)
+        assert file is not None
+        self._listener.on_snapshot(view(file, facts))
+        self.applied = self._committed = snapshot.offset
+
+    def tell_leader(self, leader: LeaderAndEpoch, after: int) -> None:
+        """Tell of a leader, once all below `after` is applied."""
+        self._leader = (leader, after)
+        self._tell_leader_if_due()
+
+    def _tell_leader_if_due(self) -> None:
+        if self._leader is not None and self.applied >= self._leader[1]:
+            leader, self._leader = self._leader[0], None
+            self._listener.on_leader_change(leader)
+
+    def advance(self, high_watermark: int) -> None:
+        """All below `high_watermark` is committed."""
+        self._committed = max(self._committed, high_watermark)
+        if self._task is None:
+            self._run_now()
+
+    def _run_now(self) -> None:
+        """Apply on the spot what is in memory or little; a task does the rest."""
+        budget = _SLICE_BYTES
+        while self.applied < self._committed:
+            own = self._own.pop(self.applied, None)
+            if own is not None:
+                self._hand_on(own)
+                continue
+            part = self._next_slice()
+            data = None
+            if part is not None and part.length <= budget:
+                data = part.file.pread_nowait(part.length, part.position)
+                budget -= part.length
+            if part is None or data is None or len(data) < part.length:
+                self._task = asyncio.get_running_loop().create_task(
+                    self._run_later(), name="raft-apply"
+                )
+                self._task.add_done_callback(self._ended)
+                return
+            self._apply(data)
+        self._tell_leader_if_due()
+
+    def _next_slice(self) -> Slice | None:
+        return self._log.log.read(self.applied, _SLICE_BYTES, upto=self._committed)
+
+    async def _run_later(self) -> None:
+        while self.applied < self._committed:
+            part = self._next_slice()
+            assert part is not None, (self.applied, self._committed)
+            data = await self._log.env.run_blocking(part.file.pread, part.length, part.position)
+            if part.first_offset <= self.applied < part.next_offset:
+                self._apply(data)
+            await asyncio.sleep(0)  # others first
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._fail(error)
+        else:
+            self._run_now()
+
+    def _apply(self, data: bytes) -> None:
+        for position, header in iter_headers(data):
+            if header.base_offset == self.applied and header.next_offset <= self._committed:
+                self._hand_on(decode_batch(data, position, header))
+
+    def _hand_on(self, batch: CommittedBatch) -> None:
+        self._own.pop(batch.base_offset, None)
+        self.applied = batch.last_offset + 1
+        self._listener.on_batch(batch)
+        self._tell_leader_if_due()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])

@@ -1,0 +1,53 @@
+"""A quorum member's configuration, by Kafka's names and with Kafka's defaults (kraft-notes 3.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from uuid import UUID
+
+from raft.state import QuorumConfig
+
+TOPIC = "__cluster_metadata"
+DIRECTORY = f"{TOPIC}-0"
+# Exit codes of a quorum member that cannot go on.
+EXIT_PROTOCOL_BROKEN = 20
+EXIT_LOG_DAMAGED = 21
+EXIT_DISK_FAILED = 22
+
+
+@dataclass(frozen=True, slots=True)
+class RaftConfig:
+    """`voters` are those of `controller.quorum.voters`, by id; a node in it (with a role that
+    makes it a controller: `observer` False) votes, any other observes. Sizes in bytes."""
+
+    node_id: int
+    directory_id: UUID
+    cluster_id: str
+    voters: Mapping[int, tuple[str, int]]
+    listener_name: str = "CONTROLLER"
+    observer: bool = False
+    # Where this node's own controller listener can be reached, for those who must be told.
+    advertised: tuple[str, int] | None = None
+    election_timeout_ms: int = 1000
+    fetch_timeout_ms: int = 2000
+    election_backoff_max_ms: int = 1000
+    request_timeout_ms: int = 2000
+    retry_backoff_ms: int = 20
+    fetch_max_wait_ms: int = 500
+    fetch_max_bytes: int = 8 << 20
+    fetch_snapshot_max_bytes: int = 8 << 20
+    segment_bytes: int = 1 << 30
+    segment_ms: int = 7 * 86_400_000
+    retention_bytes: int = 100 << 20
+    retention_ms: int = 7 * 86_400_000
+
+    @property
+    def quorum(self) -> QuorumConfig:
+        return QuorumConfig(
+            election_timeout_ms=self.election_timeout_ms,
+            fetch_timeout_ms=self.fetch_timeout_ms,
+            election_backoff_max_ms=self.election_backoff_max_ms,
+            retry_backoff_ms=self.retry_backoff_ms,
+            fetch_max_wait_ms=self.fetch_max_wait_ms,
+        )

@@ -1,0 +1,66 @@
+"""What the quorum tells the state machine above it: committed batches, snapshots, leaders.
+
+All calls come on the event loop, in the order of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from raft.voters import ReplicaKey
+
+
+class LeaderAndEpoch(NamedTuple):
+    """The leader, None while unknown, of an epoch."""
+
+    leader_id: int | None
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedBatch:
+    """One batch below the high watermark.
+
+    `values` of its records, as they are in the log, or `control` (type, decoded body) if it is a
+    control batch; never both. `timestamp_ms` is the largest in it (Unix time).
+    """
+
+    base_offset: int
+    last_offset: int
+    epoch: int
+    timestamp_ms: int
+    values: list[bytes]
+    control: list[tuple[int, Any]]
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotView:
+    """A whole snapshot. `values` can be read once; `voters` and `kraft_version` None, 0 if the
+    snapshot holds none (static voters)."""
+
+    end_offset: int
+    epoch: int
+    timestamp_ms: int
+    values: Iterator[bytes]
+    voters: tuple[ReplicaKey, ...] | None
+    kraft_version: int
+
+
+class RaftListener(Protocol):
+    """The state machine."""
+
+    def on_batch(self, batch: CommittedBatch) -> None:
+        """The next committed batch."""
+        ...
+
+    def on_snapshot(self, snapshot: SnapshotView) -> None:
+        """This state replaces everything told before."""
+        ...
+
+    def on_leader_change(self, leader: LeaderAndEpoch) -> None:
+        """Another leader or epoch. Told of this node only when everything that earlier leaders
+        committed has been told, so that it can decide at once."""
+        ...

@@ -1,0 +1,250 @@
+"""The metadata log on disk: `__cluster_metadata-0` with its log, snapshots and synced offset.
+
+Opening it applies the rule that in the metadata log only bytes after the last completed fsync
+may be cut: damage before that point is told to the caller (`needs_end`), or is fatal for a node
+that has nobody to fetch from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from raft.config import DIRECTORY, EXIT_LOG_DAMAGED, RaftConfig
+from raft.log_view import LogView
+from raft.messages import FetchedRecords
+from raft.snapshots import SnapshotStore, SnapshotUnusable
+from raft.synced_offset import SyncedOffset
+from raft.voters import OffsetAndEpoch
+from storage.config import LogConfig
+from storage.log import Log
+from wire.batch import crc_ok, iter_headers
+from wire.errors import DecodeError, FatalError
+from wire.uuids import METADATA_TOPIC_ID
+from world.env import Env
+
+logger = structlog.get_logger("raft")
+
+
+@dataclass(slots=True)
+class Opened:
+    """A log as found: its outline for the core, and the old end if part of it is lost."""
+
+    view: LogView
+    needs_end: int | None
+
+
+class MetadataLog:
+    """Owns the files. All writing goes through here."""
+
+    def __init__(self, env: Env, config: RaftConfig, parent: str) -> None:
+        self.env = env
+        self.config = config
+        self.directory = f"{parent}/{DIRECTORY}"
+        self.log: Log
+        self.snapshots = SnapshotStore(env, self.directory)
+        self._synced: SyncedOffset
+        self._needs_end = 0  # below it something is lost; the synced offset stays there
+
+    async def open(self, *, alone: bool) -> Opened:
+        """Open or create everything. `alone`: nobody can give back what is lost here.
+
+        Raises FatalError, naming file and offset, if something is and `alone`.
+        """
+        disk = self.env.disk
+        disk.make_dirs(self.directory)
+        self.snapshots.load()
+        self._synced = SyncedOffset(disk, self.directory)
+        synced = self._synced.offset
+        self.log = await Log.open(
+            self.env,
+            self.directory,
+            LogConfig(
+                segment_bytes=self.config.segment_bytes,
+                segment_ms=self.config.segment_ms,
+                cleanup_delete=False,
+                contiguous=True,
+            ),
+            strict_before=synced,
+        )
+        if self.log.topic_id is None:
+            await self.log.set_topic_id(METADATA_TOPIC_ID)
+        needs_end = await self._check_damage(synced, alone=alone)
+        needs_end = max(needs_end, await self._check_snapshots(synced, alone=alone))
+        self.snapshots.set_aside()
+        await self.log.flush()
+        self._needs_end = needs_end if needs_end > self.log.end_offset else 0
+        self._synced.advance(self.log.end_offset)
+        log = self.log
+        view = LogView(
+            start=log.log_start_offset,
+            end=log.end_offset,
+            epochs=self._epochs(),
+            earliest_snapshot=self.snapshots.earliest,
+            latest_snapshot=self.snapshots.latest,
+        )
+        view.check_invariants()
+        return Opened(view, self._needs_end or None)
+
+    def _epochs(self) -> list[tuple[int, int]]:
+        """(epoch, first offset) of the records that are there."""
+        log = self.log
+        entries = [
+            (epoch, max(start, log.log_start_offset))
+            for epoch, start in log.epochs.entries()
+            if start < log.end_offset
+        ]
+        return [
+            entry
+            for index, entry in enumerate(entries)
+            if index + 1 == len(entries) or entries[index + 1][1] > entry[1]
+        ]
+
+    async def _check_damage(self, synced: int, *, alone: bool) -> int:
+        """Deal with lost records below `synced`; the offset up to which some are missing."""
+        damage = self.log.recovery.damage
+        if damage is None and self.log.end_offset >= synced:
+            return 0
+        covered = self.snapshots.latest
+        if damage is not None:
+            where = (
+                f"{damage.path}: byte {damage.position}: offset {damage.offset}: {damage.reason}"
+            )
+        else:
+            where = (
+                f"{self.log.active.file.path}: the log ends at offset {self.log.end_offset}, "
+                f"but was durable up to offset {synced}"
+            )
+        if alone and (covered is None or covered.offset < synced):
+            raise FatalError(
+                EXIT_LOG_DAMAGED,
+                f"the metadata log is damaged and there is no other voter to fetch from: {where}",
+            )
+        logger.error("metadata_log_damaged", where=where, durable_to=synced)
+        self.log.truncate_to(self.log.end_offset)
+        await self.log.settle()
+        return synced
+
+    async def _check_snapshots(self, synced: int, *, alone: bool) -> int:
+        """The log must begin at or before its oldest snapshot's end, and not end before the
+        newest's; the offset up to which something is missing."""
+        for path, reason in self.snapshots.unusable.items():
+            logger.error("snapshot_unusable", path=path, reason=reason)
+        log = self.log
+        start = log.log_start_offset
+        if start > 0 and not any(s.offset >= start for s in self.snapshots.complete):
+            if alone:
+                raise FatalError(
+                    EXIT_LOG_DAMAGED,
+                    f"{self.directory}: the log begins at offset {start} and no usable snapshot "
+                    f"covers what was before it"
+                    + "".join(f"; {p}: {reason}" for p, reason in self.snapshots.unusable.items()),
+                )
+            missing = max(synced, log.end_offset)
+            log.truncate_and_restart_at(0)
+            await log.settle()
+            return missing
+        for snapshot in [s for s in self.snapshots.complete if s.offset < start]:
+            later = next(s for s in self.snapshots.complete if s.offset >= start)
+            self.snapshots.drop_before(later)
+            logger.info("snapshot_below_log_removed", offset=snapshot.offset)
+            break
+        latest = self.snapshots.latest
+        is_empty = log.log_start_offset == log.end_offset
+        if latest is not None and (
+            latest.offset > log.end_offset or (latest.epoch > log.last_epoch and not is_empty)
+        ):
+            log.truncate_and_restart_at(latest.offset)
+            await log.settle()
+            self.snapshots.drop_before(latest)
+        return 0
+
+    # Writing
+
+    def append_own(self, batch: bytearray, epoch: int) -> None:
+        """Append a batch that carries its final offsets already."""
+        self.log.append_as_leader([batch], epoch)
+
+    def append_fetched(self, records: FetchedRecords) -> None:
+        self.log.append_as_follower(records.payload)
+
+    async def sync(self) -> int:
+        """Make durable what is appended; the end offset that is durable then."""
+        return await self.log.flush()
+
+    def note_synced(self, end_offset: int) -> None:
+        """Write down that all below `end_offset` is durable, unless part of it is lost."""
+        if end_offset >= self._needs_end:
+            self._needs_end = 0
+            self._synced.advance(end_offset)
+
+    async def truncate(self, offset: int) -> None:
+        """Cut the log, durably."""
+        if not self._needs_end:
+            await self._synced.lower(offset)
+        self.log.truncate_to(offset)
+        await self.log.settle()
+
+    async def restart_at(self, snapshot: OffsetAndEpoch) -> None:
+        """Drop the whole log, durably, and go on behind a snapshot that is complete."""
+        if not self._needs_end:
+            await self._synced.lower(snapshot.offset)
+        self.log.truncate_and_restart_at(snapshot.offset)
+        await self.log.settle()
+        self.snapshots.drop_before(snapshot)
+        self.note_synced(snapshot.offset)
+
+    def trim(self) -> OffsetAndEpoch | None:
+        """Drop old snapshots and the log before the oldest one kept, as retention says.
+
+        At least one snapshot stays. The id of the oldest kept if the log begins there now.
+        """
+        wall_ms = self.env.clock.wall_ms()
+        config = self.config
+        snapshots = self.snapshots
+        dropped = False
+        while len(snapshots.complete) > 1:
+            oldest, following = list(snapshots.complete)[:2]
+            too_big = self.log.size + snapshots.size > config.retention_bytes
+            age_ms = wall_ms - snapshots.complete[oldest].timestamp_ms
+            if not too_big and age_ms <= config.retention_ms:
+                break
+            snapshots.drop_before(following)
+            dropped = True
+        earliest = snapshots.earliest
+        if not dropped or earliest is None or earliest.offset > self.log.end_offset:
+            return None
+        self.log.advance_log_start(earliest.offset)
+        self.log.delete_retired_segments(wall_ms, earliest.offset)
+        return earliest
+
+    async def close(self, *, clean: bool) -> None:
+        await self.log.close(clean)
+        if clean:
+            self.note_synced(self.log.recovery_point)
+        self._synced.close()
+        self.snapshots.close()
+
+
+def describe_fetched(data: memoryview, base_offset: int) -> FetchedRecords | None:
+    """The outline of fetched batches, up to the first that isn't sound; None if none is."""
+    end_offset = base_offset
+    length = 0
+    epochs: list[tuple[int, int]] = []
+    try:
+        for position, header in iter_headers(data):
+            if header.base_offset != end_offset or not crc_ok(data, position, header.length):
+                break
+            if not epochs or epochs[-1][0] != header.leader_epoch:
+                epochs.append((header.leader_epoch, header.base_offset))
+            end_offset = header.next_offset
+            length = position + header.length
+    except DecodeError:
+        pass  # what came before it is sound
+    if end_offset == base_offset:
+        return None
+    return FetchedRecords(base_offset, end_offset, tuple(epochs), data[:length])
+
+
+__all__ = ["MetadataLog", "Opened", "SnapshotUnusable", "describe_fetched"]

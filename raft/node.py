@@ -1,0 +1,413 @@
+"""A member of the quorum, voter or observer: the shell around `core.QuorumCore`.
+
+    node = RaftNode(env, config, directory, listener, on_fatal=stop)
+    await node.start()            # after it, and not before, serve node.apis()
+    base, last = node.append([record], epoch)
+    await node.stop()
+
+Everything runs on one event loop. The listener is called from there, in the order of the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import structlog
+
+from net.handlers import Api, Later, Request
+from raft import snapshot_writer
+from raft.applier import Applier
+from raft.config import EXIT_DISK_FAILED, RaftConfig
+from raft.core import QuorumCore
+from raft.describe import DescribeQuorum
+from raft.election_file import ElectionFile
+from raft.events import (
+    Event,
+    LeaderAppend,
+    LogStartAdvanced,
+    RequestAbandoned,
+    RequestReceived,
+    Resign,
+    SnapshotWritten,
+    Started,
+    Tick,
+)
+from raft.listener import CommittedBatch, LeaderAndEpoch, RaftListener
+from raft.messages import Request as Message
+from raft.metadata_log import MetadataLog
+from raft.peers import Peers
+from raft.performer import OwnBatch, Performer
+from raft.reads import NotLeader, Reads
+from raft.requests import Call, QuorumApis
+from raft.roles import Leader
+from raft.snapshots import SnapshotFacts, SnapshotUnusable
+from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from wire import control
+from wire.batch import build_batch
+from wire.errors import ErrorCode, FatalError, KafkaError
+from world.env import DiskError, Env
+
+__all__ = ["NotLeader", "RaftNode"]
+
+logger = structlog.get_logger("raft")
+MAX_BATCH_BYTES = 8 << 20
+_CLEANING_MS = 60_000
+_RESIGN_WAIT_MS = 1_000
+
+
+class RaftNode:
+    """`directory` is the metadata log directory's parent (`metadata.log.dir`).
+
+    `on_fatal` is called once if the node cannot go on (disk failed, protocol broken); it has
+    stopped taking part by then, and its owner should stop the process.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        config: RaftConfig,
+        directory: str,
+        listener: RaftListener,
+        *,
+        on_fatal: Callable[[FatalError], None],
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.node_id = config.node_id
+        self.log = MetadataLog(env, config, directory)
+        self.election_file = ElectionFile(env.disk, self.log.directory)
+        self.voters = VoterSet.static(config.voters, config.listener_name)
+        self.kraft_version = 0
+        self.core: QuorumCore
+        self.peers = Peers(env, config, self._address_of, self.tell)
+        self.quorum_apis = QuorumApis(config, lambda: self.voters, self._ask)
+        self.reads = Reads(self.tell)
+        self.leader_known = LeaderAndEpoch(None, 0)
+        self.stopped = False
+        self._listener = listener
+        self._on_fatal = on_fatal
+        self._applier = Applier(self.log, listener, self.fail_for)
+        self._performer = Performer(self, self._applier)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
+        self._cleaning: asyncio.TimerHandle | None = None
+        self._cleaning_task: asyncio.Task[None] | None = None
+        self._tokens = 0
+        self._tokens_by_link: dict[int, dict[int, None]] = {}
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the log, load the newest snapshot, take up a role.
+
+        Raises FatalError if the directory can't be gone on with.
+        """
+        alone = not self.config.observer and set(self.voters.ids) == {self.node_id}
+        try:
+            opened = await self.log.open(alone=alone)
+        except DiskError as error:
+            raise FatalError(EXIT_DISK_FAILED, f"the metadata log: {error}") from error
+        snapshots = self.log.snapshots
+        latest = snapshots.latest
+        facts = snapshots.bootstrap if latest is None else snapshots.complete[latest]
+        if facts is not None:
+            self._take_voters(facts)
+        if latest is not None:
+            self._applier.load_snapshot(latest)
+        stored = self.election_file.load()
+        key = ReplicaKey(self.node_id, self.config.directory_id)
+        self.core = QuorumCore(
+            key=key,
+            voters=self.voters,
+            config=self.config.quorum,
+            chance=self.env.chance,
+            log=opened.view,
+            stored=stored,
+            needs_end=opened.needs_end,
+        )
+        logger.info("raft_started", state=self.core.state.describe(), needs_end=opened.needs_end)
+        self.tell(Started())
+        self._plan_cleaning()
+
+    def _take_voters(self, facts: SnapshotFacts) -> None:
+        """The voter set of a snapshot, where it has one, stands above the configured one."""
+        self.kraft_version = facts.kraft_version
+        if facts.voters:
+            self.voters = VoterSet(
+                Voter(
+                    ReplicaKey(voter.voter_id, voter.directory_id),
+                    {end.name: (end.host, end.port) for end in voter.endpoints},
+                    voter.min_kraft_version,
+                    voter.max_kraft_version,
+                )
+                for voter in facts.voters
+            )
+
+    async def stop(self, *, resign_wait_ms: int = _RESIGN_WAIT_MS) -> None:
+        """Hand leadership over, make everything durable, close all files."""
+        if not self.stopped and isinstance(self.core.state.role, Leader):
+            try:
+                async with asyncio.timeout(resign_wait_ms / 1000):
+                    self.tell(Resign(leaving=True))
+                    await self._performer.resigned.wait()
+            except TimeoutError:
+                logger.info("resigned_unheard")
+        failed = self.stopped
+        self._halt()
+        await self._close(clean=not failed)
+
+    async def kill(self) -> None:
+        """Stop as a crash would, as far as that is possible within a process (for tests)."""
+        self._halt()
+        await self._close(clean=False)
+
+    async def _close(self, *, clean: bool) -> None:
+        await self._performer.close()
+        await self._applier.close()
+        if self._cleaning_task is not None and not self._cleaning_task.done():
+            await asyncio.wait([self._cleaning_task])
+        await self.log.close(clean=clean)
+
+    def _halt(self) -> None:
+        """Take part no more."""
+        self.stopped = True
+        self.peers.close()
+        self.reads.close()
+        for timer in (self._timer, self._cleaning):
+            if timer is not None:
+                timer.cancel()
+
+    def fail(self, error: FatalError) -> None:
+        """This node cannot go on."""
+        if not self.stopped:
+            self._halt()
+            logger.critical("raft_failed", reason=error.reason)
+            self._on_fatal(error)
+
+    def fail_for(self, error: BaseException) -> None:
+        """As `fail`, for an error that ended a task."""
+        if isinstance(error, FatalError):
+            self.fail(error)
+            return
+        self.fail(FatalError(EXIT_DISK_FAILED, f"the metadata log: {error}"))
+        if not isinstance(error, DiskError | KafkaError | SnapshotUnusable):
+            raise error
+
+    # Events
+
+    def tell(self, event: Event) -> None:
+        """Bring an event to the core, and do what it wants done."""
+        if self.stopped:
+            return
+        effects = self.core.handle(event, self.env.clock.now_ms())
+        self._performer.perform(effects)
+        self._arm()
+
+    def _arm(self) -> None:
+        """Have the next tick come when the core wants it (an early one does no harm)."""
+        deadline_ms = self.core.deadline_ms
+        if deadline_ms is None or self.stopped:
+            return
+        if self._timer is not None:
+            if self._timer_at_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        wait_ms = max(1, deadline_ms - self.env.clock.now_ms())
+        self._timer_at_ms = deadline_ms
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.tell(Tick())
+
+    def _ask(self, request: Request, message: Message, call: Call) -> Later:
+        """A request of another member comes in."""
+        self._tokens += 1
+        token, link = self._tokens, request.connection.number
+        later = Later()
+        if link not in self._tokens_by_link:
+            self._tokens_by_link[link] = {}
+            request.connection.on_close(lambda: self._link_closed(link))
+        tokens = self._tokens_by_link[link]
+        if len(tokens) > 64:
+            for old in [old for old in tokens if old not in self._performer.calls]:
+                del tokens[old]
+        tokens[token] = None
+        self._performer.calls[token] = (later, call)
+        self.tell(RequestReceived(token, link, message))
+        return later
+
+    def _link_closed(self, link: int) -> None:
+        for token in self._tokens_by_link.pop(link, {}):
+            if self._performer.calls.pop(token, None) is not None:
+                self.tell(RequestAbandoned(token))
+
+    def apis(self) -> list[Api]:
+        """The handlers for the controller listener."""
+        describe = DescribeQuorum(self.config, self.env.clock, lambda: self.core)
+        return [*self.quorum_apis.apis(), *describe.apis()]
+
+    # What is known
+
+    def leader(self) -> LeaderAndEpoch:
+        """The leader as known now; None in it while unknown."""
+        state = self.core.state
+        leader_id = state.told_leader_id
+        return LeaderAndEpoch(None if leader_id < 0 else leader_id, state.epoch)
+
+    def leader_endpoint(self) -> tuple[int, str, int] | None:
+        """(id, host, port) of the leader's controller listener, None while unknown."""
+        leader_id = self.leader().leader_id
+        if leader_id is None:
+            return None
+        address = self._address_of(leader_id)
+        return None if address is None else (leader_id, *address)
+
+    def _address_of(self, node_id: int) -> tuple[str, int] | None:
+        return self.voters.address(node_id, self.config.listener_name)
+
+    @property
+    def is_leader(self) -> bool:
+        return isinstance(self.core.state.role, Leader)
+
+    @property
+    def high_watermark(self) -> int:
+        """All below it is committed, as far as known here."""
+        return self.core.state.high_watermark
+
+    @property
+    def applied_offset(self) -> int:
+        """All below it was handed to the listener."""
+        return self._applier.applied
+
+    @property
+    def end_offset(self) -> int:
+        return self.core.state.log.end
+
+    @property
+    def latest_snapshot_id(self) -> OffsetAndEpoch | None:
+        return self.log.snapshots.latest
+
+    @property
+    def fsyncs(self) -> int:
+        """How often the log was made durable; appends share fsyncs."""
+        return self._performer.fsyncs
+
+    # What the state machine above asks for
+
+    def append(self, values: Sequence[bytes], epoch: int) -> tuple[int, int]:
+        """Append records as one atomic batch; (first, last) offset. Leader only.
+
+        They are committed once the listener is given them. Raises NotLeader if this node doesn't
+        lead `epoch` (any more), RECORD_LIST_TOO_LARGE if they don't fit a batch of 8 MiB.
+        """
+        state = self.core.state
+        if self.stopped or not isinstance(state.role, Leader) or state.epoch != epoch:
+            raise NotLeader(f"node {self.node_id} doesn't lead epoch {epoch}")
+        base_offset = state.log.end
+        now_ms = self.env.clock.wall_ms()
+        data = build_batch(
+            [(now_ms, None, value, ()) for value in values],
+            base_offset=base_offset,
+            leader_epoch=epoch,
+        )
+        if len(data) > MAX_BATCH_BYTES:
+            raise KafkaError(
+                ErrorCode.record_list_too_large,
+                f"{len(values)} records take {len(data)} bytes, more than {MAX_BATCH_BYTES}",
+            )
+        last_offset = base_offset + len(values) - 1
+        batch = CommittedBatch(base_offset, last_offset, epoch, now_ms, list(values), [], len(data))
+        self.tell(LeaderAppend(epoch, len(values), OwnBatch(bytearray(data), batch)))
+        return base_offset, last_offset
+
+    async def confirm_leadership(self) -> int:
+        """A read index: everything committed when this was called is below the offset returned,
+        confirmed by a majority since. Raises NotLeader."""
+        if self.stopped:
+            raise NotLeader(f"node {self.node_id} is stopping")
+        return await self.reads.confirm()
+
+    def resign(self) -> None:
+        """Give up leadership; the others are told who should follow."""
+        self.tell(Resign())
+
+    async def write_snapshot(
+        self, offset: int, epoch: int, last_timestamp_ms: int, values: Iterable[bytes]
+    ) -> None:
+        """Keep the state as of `offset` (exclusive) and `epoch` as a snapshot, and drop what
+        retention no longer wants. `offset` ends a batch that was handed to the listener.
+
+        Raises FatalError if the disk failed.
+        """
+        snapshot = OffsetAndEpoch(offset, epoch)
+        assert offset <= self.applied_offset, (offset, self.applied_offset)
+        latest = self.latest_snapshot_id
+        if self.stopped or offset == 0 or (latest is not None and latest >= snapshot):
+            return
+        voters = [
+            control.Voter(
+                voter.key.node_id,
+                voter.key.directory_id,
+                tuple(control.Endpoint(n, *a) for n, a in voter.endpoints.items()),
+                voter.min_kraft_version,
+                voter.max_kraft_version,
+            )
+            for voter in self.voters
+        ]
+        try:
+            await snapshot_writer.write(
+                self.env,
+                self.log.snapshots,
+                snapshot,
+                last_timestamp_ms,
+                values,
+                kraft_version=self.kraft_version,
+                voters=voters,
+            )
+        except DiskError as error:
+            raise FatalError(EXIT_DISK_FAILED, f"snapshot {snapshot}: {error}") from error
+        if not self.stopped:
+            self.tell(SnapshotWritten(snapshot))
+            self._trim()
+
+    def _trim(self) -> None:
+        earliest = self.log.trim()
+        if earliest is not None:
+            logger.info("log_trimmed", start=earliest.offset)
+            self.tell(LogStartAdvanced(earliest))
+
+    def _plan_cleaning(self) -> None:
+        self._cleaning = asyncio.get_running_loop().call_later(_CLEANING_MS / 1000, self._clean)
+
+    def _clean(self) -> None:
+        if self.stopped:
+            return
+        self._trim()
+        self._cleaning_task = asyncio.get_running_loop().create_task(
+            self._delete_files(), name="raft-clean"
+        )
+        self._plan_cleaning()
+
+    async def _delete_files(self) -> None:
+        try:
+            await self.log.log.delete_due_files(self.env.clock.now_ms())
+        except DiskError as error:
+            logger.warning("old_segments_not_deleted", reason=str(error))
+
+    def status(self) -> dict[str, Any]:
+        """Figures for metrics and logs."""
+        state = self.core.state
+        return {
+            "role": type(state.role).__name__.lower(),
+            "epoch": state.epoch,
+            "leader_id": state.told_leader_id,
+            "high_watermark": state.high_watermark,
+            "end_offset": state.log.end,
+            "log_start_offset": state.log.start,
+            "applied_offset": self.applied_offset,
+            "fsyncs": self.fsyncs,
+            "damaged": state.needs_end is not None,
+        }

@@ -1,0 +1,147 @@
+"""Connections to the other members, one each, and the requests on them.
+
+A connection is made when a request needs one; if that fails, so do the requests that waited,
+and the core decides when to try again. A request that times out ends its connection: what was
+sent on it must not be taken for something said later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from net.client import Connection
+from net.errors import ConnectFailed, NetworkError, RequestTimedOut, UnsupportedVersion
+from raft import protocol
+from raft.config import RaftConfig
+from raft.events import Disconnected, Event, RequestFailed, ResponseReceived
+from raft.messages import FetchRequest, Request
+from wire.errors import DecodeError
+from world.env import Env
+
+logger = structlog.get_logger("raft")
+CONNECT_TIMEOUT_MS = 1000
+
+
+class _Peer:
+    def __init__(self) -> None:
+        self.connection: Connection | None = None
+        self.connecting: asyncio.Task[None] | None = None
+        self.waiting: list[Request] = []
+
+
+class Peers:
+    """Sends requests by node id; tells the outcome of each by `tell`, never inside `send`."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: RaftConfig,
+        address_of: Callable[[int], tuple[str, int] | None],
+        tell: Callable[[Event], None],
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._address_of = address_of
+        self._tell = tell
+        self._peers: dict[int, _Peer] = {}
+        self._closed = False
+
+    def send(self, peer_id: int, request: Request) -> None:
+        peer = self._peers.setdefault(peer_id, _Peer())
+        if peer.connection is not None and not peer.connection.closed:
+            self._submit(peer_id, peer.connection, request)
+            return
+        peer.waiting.append(request)
+        if peer.connecting is None:
+            peer.connecting = asyncio.get_running_loop().create_task(
+                self._connect(peer_id, peer), name=f"raft-connect-{peer_id}"
+            )
+
+    async def _connect(self, peer_id: int, peer: _Peer) -> None:
+        connection: Connection | None = None
+        address = self._address_of(peer_id)
+        if address is not None:
+            try:
+                connection = await Connection.connect(
+                    self._env,
+                    address[0],
+                    address[1],
+                    client_id=f"raft-client-{self._config.node_id}",
+                    timeout_ms=CONNECT_TIMEOUT_MS,
+                    on_close=lambda error: self._closed_by(peer_id, peer),
+                )
+            except ConnectFailed as error:
+                logger.debug("raft_connect_failed", peer=peer_id, reason=str(error))
+        peer.connecting = None
+        waiting, peer.waiting = peer.waiting, []
+        if self._closed:
+            if connection is not None:
+                connection.close()
+            return
+        peer.connection = connection
+        for request in waiting:
+            if connection is None:
+                self._tell(RequestFailed(peer_id, request))
+            else:
+                self._submit(peer_id, connection, request)
+
+    def _closed_by(self, peer_id: int, peer: _Peer) -> None:
+        peer.connection = None
+        if not self._closed:
+            self._tell_soon(Disconnected(peer_id))
+
+    def _tell_soon(self, event: Event) -> None:
+        asyncio.get_running_loop().call_soon(self._tell_unless_closed, event)
+
+    def _tell_unless_closed(self, event: Event) -> None:
+        if not self._closed:
+            self._tell(event)
+
+    def _submit(self, peer_id: int, connection: Connection, request: Request) -> None:
+        key = protocol.API_KEYS[type(request)]
+        try:
+            version = connection.version(key)
+            if version < protocol.min_version(request):
+                raise UnsupportedVersion(key, f"{protocol.min_version(request)}+", f"{version}")
+        except UnsupportedVersion:
+            self._tell_soon(RequestFailed(peer_id, request, unsupported_version=True))
+            return
+        timeout_ms = self._config.request_timeout_ms
+        if isinstance(request, FetchRequest):
+            timeout_ms += request.max_wait_ms
+        body = protocol.encode(request, version, self._config)
+        future = connection.send_raw(key, version, body, timeout_ms)
+
+        def answered(done: asyncio.Future[memoryview]) -> None:
+            if self._closed or done.cancelled():
+                return
+            error = done.exception()
+            if error is None:
+                try:
+                    response = protocol.decode(request, version, done.result())
+                except DecodeError as bad:
+                    logger.warning("raft_response_malformed", peer=peer_id, reason=str(bad))
+                except protocol.Refused as refusal:
+                    logger.warning("raft_request_refused", peer=peer_id, reason=str(refusal))
+                else:
+                    self._tell(ResponseReceived(peer_id, request, response))
+                    return
+            elif isinstance(error, RequestTimedOut):
+                connection.close()
+            elif not isinstance(error, NetworkError):
+                raise error
+            self._tell(RequestFailed(peer_id, request))
+
+        future.add_done_callback(answered)
+
+    def close(self) -> None:
+        self._closed = True
+        for peer in self._peers.values():
+            if peer.connecting is not None:
+                peer.connecting.cancel()
+            if peer.connection is not None:
+                peer.connection.close()
+        self._peers.clear()

@@ -1,0 +1,326 @@
+"""Carries out the core's effects, strictly in order, waiting where the disk must be waited for.
+
+While a quorum-state write or a truncation is under way everything behind it waits, so nothing
+is said that isn't durable. Fsyncs of the log run beside this and are told as events; one fsync
+serves all appends made before it began (group commit).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import structlog
+
+from net.handlers import FileRange, Later
+from raft import effects as fx
+from raft.applier import Applier, decode_batch
+from raft.config import EXIT_DISK_FAILED, EXIT_PROTOCOL_BROKEN
+from raft.events import LogSynced, ServeParked, SnapshotFrozen
+from raft.listener import CommittedBatch, LeaderAndEpoch
+from raft.messages import FetchResponse, FetchSnapshotResponse
+from raft.requests import Call, Slice
+from raft.roles import Leader
+from raft.snapshots import SnapshotUnusable
+from raft.voters import OffsetAndEpoch
+from storage.errors import OffsetOutOfRange
+from wire import control
+from wire.batch import build_batch, read_header
+from wire.errors import ErrorCode, FatalError, KafkaError
+from world.env import DiskError, File
+
+if TYPE_CHECKING:
+    from raft.node import RaftNode
+
+logger = structlog.get_logger("raft")
+_SNAPSHOT_SLICE_MAX = 8 << 20
+
+
+class OwnBatch:
+    """A batch to append here, with what the listener gets when it is committed."""
+
+    __slots__ = ("batch", "data")
+
+    def __init__(self, data: bytearray, batch: CommittedBatch) -> None:
+        self.data = data
+        self.batch = batch
+
+
+class Performer:
+    """One per incarnation of a node."""
+
+    def __init__(self, node: RaftNode, applier: Applier) -> None:
+        self._node = node
+        self._env = node.env
+        self._log = node.log
+        self._applier = applier
+        self._queue: deque[fx.Effect] = deque()
+        self._running = False
+        self._blocked_by: asyncio.Task[None] | None = None
+        self._sync_task: asyncio.Task[None] | None = None
+        self._sync_wanted = False
+        self._truncations = 0
+        self._serve_asked = False
+        self._freezing: asyncio.Task[None] | None = None
+        self._part: tuple[OffsetAndEpoch, File] | None = None
+        self.calls: dict[int, tuple[Later, Call]] = {}
+        self.resigned = asyncio.Event()
+        self.fsyncs = 0
+
+    def perform(self, effects: list[fx.Effect]) -> None:
+        """Queue effects, and do what can be done now."""
+        self._queue.extend(effects)
+        if self._running:
+            return  # called from within an effect: the loop below goes on with these
+        self._running = True
+        try:
+            while self._queue and self._blocked_by is None and not self._node.stopped:
+                effect = self._queue.popleft()
+                self._PERFORM[type(effect)](self, effect)
+        except (DiskError, KafkaError) as error:
+            self._node.fail(FatalError(EXIT_DISK_FAILED, f"the metadata log: {error}"))
+        finally:
+            self._running = False
+
+    def _block(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Let everything behind wait until `work` is done."""
+        self._blocked_by = asyncio.get_running_loop().create_task(work, name=name)
+        self._blocked_by.add_done_callback(self._unblock)
+
+    def _unblock(self, task: asyncio.Task[None]) -> None:
+        self._blocked_by = None
+        if self._went_well(task):
+            self.perform([])
+
+    def _went_well(self, task: asyncio.Task[None]) -> bool:
+        if task.cancelled() or self._node.stopped:
+            return False
+        error = task.exception()
+        if error is None:
+            return True
+        self._node.fail_for(error)
+        return False
+
+    # Elections
+
+    def _persist(self, effect: fx.PersistQuorumState) -> None:
+        node = self._node
+        self._block(
+            node.election_file.save(effect.state, node.voters, node.kraft_version),
+            "raft-persist",
+        )
+
+    def _leader_changed(self, effect: fx.LeaderChanged) -> None:
+        node = self._node
+        role = node.core.state.role
+        leader_id = None if effect.leader_id < 0 else effect.leader_id
+        logger.info("leader_changed", leader=leader_id, epoch=effect.epoch)
+        after = 0
+        if leader_id == node.node_id:
+            if not isinstance(role, Leader) or node.core.state.epoch != effect.epoch:
+                return  # lost again before it was taken up; what follows says so
+            after = role.epoch_start + 1
+        node.leader_known = LeaderAndEpoch(leader_id, effect.epoch)
+        self._applier.tell_leader(node.leader_known, after)
+
+    def _resigned(self, effect: fx.Resigned) -> None:
+        self.resigned.set()
+
+    def _fatal(self, effect: fx.Fatal) -> None:
+        self._node.fail(FatalError(EXIT_PROTOCOL_BROKEN, effect.reason))
+
+    # Messages
+
+    def _send_request(self, effect: fx.SendRequest) -> None:
+        self._node.peers.send(effect.peer_id, effect.request)
+
+    def _send_response(self, effect: fx.SendResponse) -> None:
+        entry = self.calls.pop(effect.token, None)
+        if entry is None:
+            return  # its connection is gone
+        later, call = entry
+        response = effect.response
+        data: Slice | None = None
+        if isinstance(response, FetchResponse) and response.read_from is not None:
+            data = self._records(response.read_from, call)
+        elif isinstance(response, FetchSnapshotResponse) and response.error == ErrorCode.none:
+            file = self._log.snapshots.open(response.snapshot)
+            if file is None:
+                response = response._replace(error=ErrorCode.snapshot_not_found)
+            elif response.position >= file.size():
+                response = response._replace(error=ErrorCode.position_out_of_range)
+            else:
+                wanted = min(max(call.records_max_bytes, 0), _SNAPSHOT_SLICE_MAX)
+                size = min(file.size() - response.position, wanted)
+                bytes_ = file.pread(size, response.position)
+                data = Slice(bytes_, len(bytes_))
+                response = response._replace(size=file.size(), length=len(bytes_))
+        later.set(self._node.quorum_apis.reply(call, response, data))
+
+    def _records(self, offset: int, call: Call) -> Slice | None:
+        try:
+            part = self._log.log.read(
+                offset, min(call.records_max_bytes, self._node.config.fetch_max_bytes)
+            )
+        except OffsetOutOfRange:
+            return None  # trimmed meanwhile: the next fetch is told so
+        if part is None:
+            return None
+        data = part.file.pread_nowait(part.length, part.position)
+        if data is not None and len(data) == part.length:
+            return Slice(data, part.length)
+        return Slice(FileRange(part.file, part.position, part.length), part.length)
+
+    def _serve_parked_soon(self, effect: fx.ServeParkedSoon) -> None:
+        if not self._serve_asked:
+            self._serve_asked = True
+            asyncio.get_running_loop().call_soon(self._serve_parked)
+
+    def _serve_parked(self) -> None:
+        self._serve_asked = False
+        self._node.tell(ServeParked())
+
+    # The log
+
+    def _append_leader_change(self, effect: fx.AppendLeaderChange) -> None:
+        key, value = control.encode_leader_change(
+            self._node.node_id, effect.voters, effect.granting
+        )
+        data = build_batch(
+            [(self._env.clock.wall_ms(), key, value, ())],
+            base_offset=effect.base_offset,
+            leader_epoch=effect.epoch,
+            control=True,
+        )
+        batch = decode_batch(data, 0, read_header(data))
+        self._append(OwnBatch(bytearray(data), batch), effect.epoch)
+
+    def _append_batch(self, effect: fx.AppendBatch) -> None:
+        self._append(effect.payload, effect.epoch)
+
+    def _append(self, own: OwnBatch, epoch: int) -> None:
+        assert own.batch.base_offset == self._log.log.end_offset, own.batch.base_offset
+        self._log.append_own(own.data, epoch)
+        self._applier.remember(own.batch)
+
+    def _append_fetched(self, effect: fx.AppendFetched) -> None:
+        self._log.append_fetched(effect.records)
+        assert self._log.log.end_offset == effect.records.end_offset, effect.records.end_offset
+
+    def _sync_log(self, effect: fx.SyncLog) -> None:
+        self._sync_wanted = True
+        self._start_sync()
+
+    def _start_sync(self) -> None:
+        if self._sync_wanted and self._sync_task is None:
+            self._sync_task = asyncio.get_running_loop().create_task(self._sync(), name="raft-sync")
+            self._sync_task.add_done_callback(self._sync_ended)
+
+    async def _sync(self) -> None:
+        while self._sync_wanted and not self._node.stopped:
+            self._sync_wanted = False
+            end, truncations = self._log.log.end_offset, self._truncations
+            await self._log.sync()
+            self.fsyncs += 1
+            if truncations == self._truncations and not self._node.stopped:
+                self._log.note_synced(end)
+                self._node.tell(LogSynced(end, truncations))
+
+    def _sync_ended(self, task: asyncio.Task[None]) -> None:
+        self._sync_task = None
+        if self._went_well(task):
+            self._start_sync()  # asked for after the task had made its last round
+
+    def _truncate(self, effect: fx.TruncateLog) -> None:
+        logger.info("log_truncated", offset=effect.offset, end=self._log.log.end_offset)
+        self._truncations = effect.truncations
+        self._applier.forget_from(effect.offset)
+        self._block(self._log.truncate(effect.offset), "raft-truncate")
+
+    def _high_watermark(self, effect: fx.HighWatermarkAdvanced) -> None:
+        self._applier.advance(effect.offset)
+
+    # Snapshots
+
+    def _write_slice(self, effect: fx.WriteSnapshotSlice) -> None:
+        if effect.position == 0:
+            self._drop_part()
+            mark = f"from-{self._node.core.state.leader_id}"
+            self._part = (effect.snapshot, self._log.snapshots.new_part(effect.snapshot, mark))
+        assert self._part is not None, effect
+        snapshot, file = self._part
+        assert (snapshot, file.size()) == (effect.snapshot, effect.position), effect
+        file.append([effect.payload])
+
+    def _drop_part(self) -> None:
+        if self._part is not None:
+            self._log.snapshots.discard(self._part[1])
+            self._part = None
+
+    def _freeze(self, effect: fx.FreezeSnapshot) -> None:
+        self._freezing = asyncio.get_running_loop().create_task(
+            self._freeze_part(effect.snapshot), name="raft-freeze"
+        )
+        self._freezing.add_done_callback(self._went_well)
+
+    async def _freeze_part(self, snapshot: OffsetAndEpoch) -> None:
+        assert self._part is not None, snapshot
+        part, self._part = self._part[1], None
+        complete = True
+        try:
+            await self._log.snapshots.freeze(part, snapshot)
+        except SnapshotUnusable as error:
+            logger.warning("fetched_snapshot_unusable", reason=str(error))
+            complete = False
+        logger.info("snapshot_fetched", offset=snapshot.offset, complete=complete)
+        self._node.tell(SnapshotFrozen(snapshot, complete))
+
+    def _restart_log(self, effect: fx.RestartLog) -> None:
+        self._truncations = effect.truncations
+        self._block(self._restart(effect.snapshot), "raft-restart-log")
+
+    async def _restart(self, snapshot: OffsetAndEpoch) -> None:
+        await self._log.restart_at(snapshot)
+        self._applier.load_snapshot(snapshot)
+
+    # Reads
+
+    def _confirmed(self, effect: fx.LeadershipConfirmed) -> None:
+        self._node.reads.confirmed(effect.token, effect.offset)
+
+    def _refused(self, effect: fx.LeadershipRefused) -> None:
+        self._node.reads.refused(effect.token)
+
+    _PERFORM: ClassVar[dict[type[Any], Callable[[Performer, Any], None]]] = {
+        fx.PersistQuorumState: _persist,
+        fx.SendRequest: _send_request,
+        fx.SendResponse: _send_response,
+        fx.AppendLeaderChange: _append_leader_change,
+        fx.AppendBatch: _append_batch,
+        fx.AppendFetched: _append_fetched,
+        fx.SyncLog: _sync_log,
+        fx.ServeParkedSoon: _serve_parked_soon,
+        fx.TruncateLog: _truncate,
+        fx.WriteSnapshotSlice: _write_slice,
+        fx.FreezeSnapshot: _freeze,
+        fx.RestartLog: _restart_log,
+        fx.HighWatermarkAdvanced: _high_watermark,
+        fx.LeaderChanged: _leader_changed,
+        fx.LeadershipConfirmed: _confirmed,
+        fx.LeadershipRefused: _refused,
+        fx.Resigned: _resigned,
+        fx.Fatal: _fatal,
+    }
+
+    async def close(self) -> None:
+        """End what is under way; a sync or a write that has begun is waited for."""
+        tasks = [
+            task
+            for task in (self._blocked_by, self._sync_task, self._freezing)
+            if task is not None and not task.done()
+        ]
+        if tasks:
+            await asyncio.wait(tasks)
+        self._drop_part()

@@ -1,0 +1,232 @@
+"""The quorum's messages as Kafka's: requests we send, and the answers to them.
+
+Fetch and Vote are encoded by hand (`wire.hot`), the rest by kio. Every request names exactly
+one topic and partition, `__cluster_metadata`-0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from raft.config import TOPIC, RaftConfig
+from raft.messages import (
+    BeginEpochRequest,
+    BeginEpochResponse,
+    EndEpochRequest,
+    EndEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
+    Request,
+    Response,
+    VoteRequest,
+    VoteResponse,
+)
+from raft.metadata_log import describe_fetched
+from raft.voters import OffsetAndEpoch, ReplicaKey
+from wire.apis import ApiKey
+from wire.errors import DecodeError, ErrorCode
+from wire.hot import fetch_request as hot_fetch_request
+from wire.hot import fetch_response as hot_fetch_response
+from wire.hot.vote import VoteQuestion, encode_vote_request
+from wire.messages import (
+    decode_body,
+    encode_body,
+    fill,
+    request_class,
+    request_module,
+    response_class,
+)
+from wire.uuids import METADATA_TOPIC_ID, ZERO
+
+FETCH_MIN_VERSION = 12  # the first with DivergingEpoch
+API_KEYS: dict[type[Any], int] = {
+    VoteRequest: ApiKey.VOTE,
+    BeginEpochRequest: ApiKey.BEGIN_QUORUM_EPOCH,
+    EndEpochRequest: ApiKey.END_QUORUM_EPOCH,
+    FetchRequest: ApiKey.FETCH,
+    FetchSnapshotRequest: ApiKey.FETCH_SNAPSHOT,
+}
+
+
+class Refused(Exception):
+    """The answer has an error for the whole request, or isn't about our partition."""
+
+
+def directory_of(value: UUID | None) -> UUID | None:
+    """A directory id as we keep it: None where it isn't known."""
+    return None if value is None or value == ZERO else value
+
+
+def min_version(request: Request) -> int:
+    """The lowest version of its API that can say what `request` says."""
+    if isinstance(request, FetchRequest):
+        return FETCH_MIN_VERSION
+    return 2 if isinstance(request, VoteRequest) and request.pre_vote else 0
+
+
+# Requests
+
+
+def encode(request: Request, version: int, config: RaftConfig) -> bytes:
+    """The body of a request."""
+    if isinstance(request, FetchRequest):
+        return _encode_fetch(request, version, config)
+    if isinstance(request, VoteRequest):
+        voter = request.voter or ReplicaKey(-1)
+        return encode_vote_request(
+            version,
+            VoteQuestion(
+                replica_epoch=request.epoch,
+                replica_id=request.candidate.node_id,
+                last_offset_epoch=request.last.epoch,
+                last_offset=request.last.offset,
+                cluster_id=config.cluster_id,
+                voter_id=voter.node_id,
+                replica_directory_id=request.candidate.directory_id or ZERO,
+                voter_directory_id=voter.directory_id or ZERO,
+                pre_vote=request.pre_vote,
+            ),
+        )
+    return encode_body(_entity(request, version, config))
+
+
+def _encode_fetch(request: FetchRequest, version: int, config: RaftConfig) -> bytes:
+    partition = hot_fetch_request.FetchPartition(
+        partition=0,
+        fetch_offset=request.offset,
+        max_bytes=config.fetch_max_bytes,
+        current_leader_epoch=request.epoch,
+        last_fetched_epoch=request.last_epoch,
+        replica_directory_id=request.replica.directory_id or ZERO,
+        high_watermark=request.high_watermark,
+    )
+    topic = hot_fetch_request.FetchTopic(TOPIC, METADATA_TOPIC_ID, [partition])
+    return hot_fetch_request.encode_fetch_request(
+        version,
+        hot_fetch_request.FetchRequest(
+            max_wait_ms=request.max_wait_ms,
+            min_bytes=0,
+            max_bytes=config.fetch_max_bytes,
+            topics=[topic],
+            replica_id=request.replica.node_id,
+            cluster_id=config.cluster_id,
+        ),
+    )
+
+
+def _entity(request: Request, version: int, config: RaftConfig) -> Any:
+    key = API_KEYS[type(request)]
+    module: Any = request_module(key, version)
+    if isinstance(request, FetchSnapshotRequest):
+        partition = fill(
+            module.PartitionSnapshot,
+            partition=0,
+            current_leader_epoch=request.epoch,
+            snapshot_id=module.SnapshotId(
+                end_offset=request.snapshot.offset, epoch=request.snapshot.epoch
+            ),
+            position=request.position,
+            replica_directory_id=request.replica.directory_id,
+        )
+        return fill(
+            module.FetchSnapshotRequest,
+            cluster_id=config.cluster_id,
+            replica_id=request.replica.node_id,
+            max_bytes=config.fetch_snapshot_max_bytes,
+            topics=(module.TopicSnapshot(name=TOPIC, partitions=(partition,)),),
+        )
+    assert isinstance(request, BeginEpochRequest | EndEpochRequest), request
+    fields: dict[str, Any] = {
+        "partition_index": 0,
+        "leader_id": request.leader_id,
+        "leader_epoch": request.epoch,
+    }
+    voter: ReplicaKey | None = None
+    if isinstance(request, BeginEpochRequest):
+        voter = request.voter
+        fields["voter_directory_id"] = None if voter is None else voter.directory_id
+    else:
+        fields["preferred_successors"] = tuple(k.node_id for k in request.successors)
+        if version >= 1:
+            fields["preferred_candidates"] = tuple(
+                module.ReplicaInfo(candidate_id=k.node_id, candidate_directory_id=k.directory_id)
+                for k in request.successors
+            )
+    address = config.advertised or config.voters.get(config.node_id)
+    endpoints: tuple[Any, ...] = ()
+    if version >= 1 and address is not None:
+        endpoints = (
+            module.LeaderEndpoint(name=config.listener_name, host=address[0], port=address[1]),
+        )
+    topic = module.TopicData(topic_name=TOPIC, partitions=(fill(module.PartitionData, **fields),))
+    return fill(
+        request_class(key, version),
+        cluster_id=config.cluster_id,
+        voter_id=-1 if voter is None else voter.node_id,
+        topics=(topic,),
+        leader_endpoints=endpoints,
+    )
+
+
+# Responses
+
+
+def decode(request: Request, version: int, body: memoryview) -> Response:
+    """The answer to `request`. Raises DecodeError, or Refused with the error's name."""
+    if isinstance(request, FetchRequest):
+        return _decode_fetch(request, version, body)
+    entity = decode_body(response_class(API_KEYS[type(request)], version), body)
+    if entity.error_code != ErrorCode.none:
+        raise Refused(entity.error_code.name)
+    try:
+        (topic,) = entity.topics
+        (part,) = topic.partitions
+    except ValueError:
+        raise Refused("the answer isn't about one partition") from None
+    error = part.error_code
+    if isinstance(request, FetchSnapshotRequest):
+        return FetchSnapshotResponse(
+            error,
+            part.current_leader.leader_id,
+            part.current_leader.leader_epoch,
+            OffsetAndEpoch(part.snapshot_id.end_offset, part.snapshot_id.epoch),
+            part.position,
+            part.size,
+            len(part.unaligned_records or b""),
+            part.unaligned_records,
+        )
+    if isinstance(request, VoteRequest):
+        return VoteResponse(error, part.leader_id, part.leader_epoch, part.vote_granted)
+    if isinstance(request, BeginEpochRequest):
+        return BeginEpochResponse(error, part.leader_id, part.leader_epoch)
+    return EndEpochResponse(error, part.leader_id, part.leader_epoch)
+
+
+def _decode_fetch(request: FetchRequest, version: int, body: memoryview) -> FetchResponse:
+    answer = hot_fetch_response.decode_fetch_response(version, body)
+    if answer.error_code:
+        raise Refused(ErrorCode(answer.error_code).name)
+    try:
+        (topic,) = answer.topics
+        (part,) = topic.partitions
+        error = ErrorCode(part.error_code)
+    except ValueError:
+        raise Refused("the answer isn't about one partition") from None
+    leader_id, epoch = part.current_leader or (-1, -1)
+    diverging = snapshot = None
+    if part.diverging_epoch is not None and part.diverging_epoch[1] >= 0:
+        diverging = OffsetAndEpoch(part.diverging_epoch[1], part.diverging_epoch[0])
+    if part.snapshot_id is not None and part.snapshot_id[0] >= 0:
+        snapshot = OffsetAndEpoch(*part.snapshot_id)
+    records = None
+    if part.records:
+        data = part.records[0]
+        records = describe_fetched(data, request.offset)
+        if records is None and len(data):
+            raise DecodeError(f"fetched records at offset {request.offset} aren't sound")
+    return FetchResponse(
+        error, leader_id, epoch, part.high_watermark, diverging, snapshot, None, records
+    )

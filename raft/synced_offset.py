@@ -1,0 +1,65 @@
+"""The file `pykraft-synced-offset`: how far the metadata log was known to be durable.
+
+Written right after each fsync of the log, itself without one: it may lag behind the truth after
+a power cut, never run ahead of it. At start, what ends the log below this offset is damage, not
+a torn tail. Two slots are written in turn, so that one of them is whole whatever happens:
+
+    slot: magic "pkso" | int64 count of writes | int64 offset | CRC-32C of the 20 bytes before
+"""
+
+from __future__ import annotations
+
+import struct
+
+from crc32c import crc32c
+
+from world.env import Disk, File
+
+NAME = "pykraft-synced-offset"
+_SLOT = struct.Struct(">4sqq")
+_CRC = struct.Struct(">I")
+_SLOT_BYTES = 32
+_MAGIC = b"pkso"
+
+
+class SyncedOffset:
+    """The file, open. `offset` is what it says: all below it was durable; 0 for a new file."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/{NAME}"
+        self._file: File = disk.open(self._path, create=True)
+        self._writes = 0
+        self.offset = 0
+        data = self._file.pread(2 * _SLOT_BYTES, 0)
+        for position in (0, _SLOT_BYTES):
+            slot = data[position : position + _SLOT_BYTES]
+            if len(slot) < _SLOT.size + _CRC.size:
+                continue
+            magic, writes, offset = _SLOT.unpack_from(slot)
+            (crc,) = _CRC.unpack_from(slot, _SLOT.size)
+            if magic == _MAGIC and crc == crc32c(slot[: _SLOT.size]) and writes > self._writes:
+                self._writes, self.offset = writes, offset
+
+    def _write(self, offset: int) -> None:
+        self._writes += 1
+        head = _SLOT.pack(_MAGIC, self._writes, offset)
+        slot = head + _CRC.pack(crc32c(head)) + bytes(_SLOT_BYTES - _SLOT.size - _CRC.size)
+        self._file.pwrite(slot, self._writes % 2 * _SLOT_BYTES)
+        self.offset = offset
+
+    def advance(self, offset: int) -> None:
+        """All below `offset` is durable now."""
+        if offset > self.offset:
+            self._write(offset)
+
+    async def lower(self, offset: int) -> None:
+        """Records from `offset` on are about to be cut for good reason. Durable on return, and
+        in both slots, so that their absence will not be taken for damage."""
+        if offset < self.offset:
+            self._write(offset)
+            self._write(offset)
+            await self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
