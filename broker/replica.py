@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
+from broker.cluster_view import is_internal
 from broker.log_store import StoredLog
 from broker.partition import NO_LEADER, PartitionCore
 from broker.partition_events import (
@@ -52,6 +53,7 @@ class Replica:
         "failed",
         "followers",
         "index",
+        "internal",
         "log",
         "low_watermark_waiters",
         "produces",
@@ -75,6 +77,7 @@ class Replica:
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
+        self.internal = is_internal(topic)
         self.index = index
         self.stored = stored
         self.log: Log = stored.log
