@@ -93,3 +93,25 @@ def run_java(main: str, arguments: list[str], path: str, *, timeout_s: float = 1
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, f"{main} exited {done.returncode}: {done.stderr[-3000:]}"
     return done.stdout
+
+
+def run_tools(
+    commands: list[list[str]], version: str = DEFAULT_VERSION, *, timeout_s: float = 120
+) -> list[tuple[int, str]]:
+    """Run Kafka's tools (main class, then arguments) in one JVM: each one's exit code and output."""
+    path = compiled("RunTools", version)
+    lines = "".join("\t".join(map(str, command)) + "\n" for command in commands)
+    command = [java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", path, "RunTools"]
+    done = subprocess.run(
+        command, input=lines, capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    assert done.returncode == 0, f"{commands}: {done.stderr[-3000:]}"
+    results, output = [], []
+    for line in done.stdout.splitlines():
+        if line.startswith("@@ "):
+            results.append((int(line[3:]), "\n".join(output).strip()))
+            output = []
+        else:
+            output.append(line)
+    assert len(results) == len(commands), done.stdout + done.stderr
+    return results
