@@ -6,6 +6,7 @@ reaches every broker's image in the next turn of the loop.
 
 import asyncio
 import contextlib
+import dataclasses
 from uuid import UUID, uuid4
 
 from broker.broker import Broker
@@ -289,9 +290,14 @@ class Cluster:
         self.brokers = {}
         self.servers = {}
         self.fatal = []
+        # Disks in memory by broker id; a broker without one uses the real disk.
+        self.media = {}
 
     async def start_broker(self, broker_id, *, wait=True, **properties):
-        directory = await LogDirectory.open(self.env, f"{self.path}/broker-{broker_id}")
+        env = self.env
+        if broker_id in self.media:
+            env = dataclasses.replace(env, disk=self.media[broker_id].mount())
+        directory = await LogDirectory.open(env, f"{self.path}/broker-{broker_id}")
         if directory.meta is None:
             await directory.write_meta(MetaProperties(CLUSTER_ID, broker_id, self.env.ids.uuid()))
         given = {
@@ -303,14 +309,14 @@ class Cluster:
         }
         given.update({k.replace("_", "."): str(v) for k, v in properties.items()})
         broker = Broker(
-            self.env,
+            env,
             StaticConfig(given),
             [directory],
             CLUSTER_ID,
             self.controller.endpoint,
             on_fatal=self.fatal.append,
         )
-        server = await serve(self.env, ListenerConfig(LISTENER, "127.0.0.1", 0), broker.apis())
+        server = await serve(env, ListenerConfig(LISTENER, "127.0.0.1", 0), broker.apis())
         self.brokers[broker_id] = broker
         self.servers[broker_id] = server
         self.controller.brokers[broker_id] = broker
@@ -338,6 +344,20 @@ class Cluster:
         await broker.isr.close()
         for directory in broker.store.directories:
             await directory.close(clean=False)
+
+    async def lose_power(self, broker_id, chance):
+        """As `kill_broker`, and what was not synced is gone or torn."""
+        broker = self.brokers.pop(broker_id)
+        self.controller.brokers.pop(broker_id)
+        server = self.servers.pop(broker_id)
+        tasks = [broker.lifecycle._task, *broker._tasks]
+        for task in tasks:
+            task.cancel()
+        await broker.fetchers.close()
+        await broker.isr.close()
+        await asyncio.wait(tasks)
+        await server.close()
+        self.media[broker_id].lose_power(chance)
 
     async def connect(self, broker_id):
         return await Connection.connect(
