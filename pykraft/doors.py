@@ -65,6 +65,7 @@ async def _admin_door(node: Node) -> AsyncIterator[None]:
         features=node.features,
         active_controller=lambda: raft.leader().leader_id,
         watch=watch,
+        node_config=node.config.static.given,
     )
     server = await serve_admin(AdminService(ports), place.host, place.port)
     follower = asyncio.get_running_loop().create_task(

@@ -11,7 +11,6 @@ import asyncio
 from typing import Any
 
 import structlog
-from raft.node import RaftNode
 
 from broker.broker import Broker
 from controller.config import ControllerConfig
@@ -26,8 +25,9 @@ from pykraft import directories, storage_format
 from pykraft.controller_call import ActiveController
 from pykraft.node_config import Listener, NodeConfig
 from pykraft.publisher import MetadataPublisher
-from raft.config import DIRECTORY, RaftConfig
+from raft.config import RaftConfig
 from raft.listener import CommittedBatch, LeaderAndEpoch
+from raft.node import NotLeader, RaftNode
 from wire.errors import ErrorCode, FatalError, KafkaError
 from world.env import Env
 
@@ -146,7 +146,10 @@ class Node:
             raise KafkaError(
                 ErrorCode.not_controller, "only the active controller serves linearizable reads"
             )
-        return await self.raft.confirm_leadership()
+        try:
+            return await self.raft.confirm_leadership()
+        except NotLeader as error:
+            raise KafkaError(ErrorCode.not_controller, str(error)) from error
 
     # -- life -------------------------------------------------------------------------------
 
@@ -161,7 +164,7 @@ class Node:
         raft = self.raft = RaftNode(
             self.env,
             self._raft_config(opened),
-            f"{self.config.metadata_log_dir}/{DIRECTORY}",
+            self.config.metadata_log_dir,
             self.publisher,
             on_fatal=self.fail,
         )
@@ -176,7 +179,6 @@ class Node:
             assert self.controller is not None
             table = HandlerTable([*raft.apis(), *self.controller.apis()])
             await self._listen(self.config.controller_listener, table)
-        raft.join()
         if self._registrar is not None:
             self._registrar.start()
         if self.broker is not None:

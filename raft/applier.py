@@ -53,6 +53,19 @@ class Applier:
         self._task: asyncio.Task[None] | None = None
         self._leader: tuple[LeaderAndEpoch, int] | None = None  # told once applied is past this
 
+    async def read(self, offset: int, max_bytes: int) -> list[CommittedBatch]:
+        """Committed batches from the one that holds `offset` on, at least one while there is any.
+
+        Raises storage.errors.OffsetOutOfRange below the start of the log.
+        """
+        if offset >= self.applied:
+            return []
+        part = self._log.log.read(offset, max_bytes, upto=self.applied)
+        if part is None:
+            return []
+        data = await self._log.env.run_blocking(part.file.pread, part.length, part.position)
+        return [decode_batch(data, position, header) for position, header in iter_headers(data)]
+
     def remember(self, batch: CommittedBatch) -> None:
         """A batch that was just appended here, and needn't be read back."""
         self._own[batch.base_offset] = batch

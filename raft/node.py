@@ -287,6 +287,16 @@ class RaftNode:
         return self.core.state.log.end
 
     @property
+    def log_start_offset(self) -> int:
+        """Where the log begins; what was before is in a snapshot."""
+        return self.core.state.log.start
+
+    async def read_committed(self, offset: int, max_bytes: int) -> list[CommittedBatch]:
+        """Committed batches that were handed to the listener, from the one that holds `offset`
+        on, at least one while there is any; none at the end."""
+        return await self._applier.read(offset, max_bytes)
+
+    @property
     def latest_snapshot_id(self) -> OffsetAndEpoch | None:
         return self.log.snapshots.latest
 
