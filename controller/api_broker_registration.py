@@ -32,6 +32,8 @@ def _handle(context: Context, request: ApiRequest) -> Result:
             f"broker {broker_id} is of cluster {entity.cluster_id!r}, "
             f"this is {context.config.cluster_id!r}",
         )
+    if broker_id < 0:
+        raise bad_request(f"broker id {broker_id} is negative")
     incarnation: UUID = entity.incarnation_id or ZERO
     existing = context.image.broker(broker_id)
     same = existing is not None and existing.incarnation_id == incarnation

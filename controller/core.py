@@ -31,7 +31,6 @@ from controller.events import (
     LogEndMoved,
     LostLeadership,
     Reply,
-    Resign,
     Tick,
 )
 from controller.heartbeats import Heartbeats
@@ -83,8 +82,12 @@ class Controller:
         self._no_op_at_ms: int | None = None
         self._rebalance_at_ms: int | None = None
         self._rebalance_names: list[str] = []
+        self._imbalance_seen = 0
+        # Partitions off their preferred leader as the last whole search found them.
+        self.preferred_imbalance = 0
         self._unclean_at_ms: int | None = None
         self._no_expiry_before_ms = 0
+        self._no_grace_before_ms = 0
         # Not later than the first deadline of those who wait.
         self._give_up_at_ms: int | None = None
 
@@ -176,7 +179,7 @@ class Controller:
         context.image = event.image
         context.next_offset = event.next_offset
         context.registration_offsets.clear()
-        self._no_expiry_before_ms = 0
+        self._no_expiry_before_ms = self._no_grace_before_ms = 0
         self._rebalance_names = []
         heartbeats = context.heartbeats = Heartbeats(self._config.session_timeout_ms)
         for broker_id, broker in sorted(event.image.brokers.items()):
@@ -334,9 +337,11 @@ class Controller:
         if not self.active:
             return
         now_ms = self._context.now_ms
-        if late_ms > _LATE_TICK_MS:
-            grace_ms = min(late_ms, self._config.session_timeout_ms)
-            self._no_expiry_before_ms = now_ms + grace_ms
+        if late_ms > _LATE_TICK_MS and now_ms >= self._no_grace_before_ms:
+            session_ms = self._config.session_timeout_ms
+            self._no_expiry_before_ms = now_ms + min(late_ms, session_ms)
+            # Once in a while only: an overloaded controller must still find the dead.
+            self._no_grace_before_ms = self._no_expiry_before_ms + session_ms
             self._effects.append(Log("controller held up", (("late_ms", late_ms),)))
         if now_ms >= self._no_expiry_before_ms:
             self._expire_sessions()
@@ -381,17 +386,17 @@ class Controller:
         config = self._config
         if not self._rebalance_names:
             self._rebalance_names = sorted(self._context.image.topics_by_name)
-        records, done = fencing.elect_preferred(
+            self._imbalance_seen = 0
+        found = fencing.elect_preferred(
             self._context, self._rebalance_names, config.max_elections_per_round, _REBALANCE_SLICE
         )
-        self._append(records)
-        self._rebalance_names = self._rebalance_names[done:]
+        self._append(found.records)
+        self._rebalance_names = self._rebalance_names[found.topics :]
+        self._imbalance_seen += found.imbalanced
+        if not self._rebalance_names:
+            self.preferred_imbalance = self._imbalance_seen
         self._rebalance_at_ms = (
             self._context.now_ms + _REBALANCE_PAUSE_MS
             if self._rebalance_names
             else self._after(config.leader_imbalance_check_interval_ms)
         )
-
-    def resign(self, reason: str) -> list[Effect]:
-        """What to do when the outside can't follow this core any more, e.g. a failed append."""
-        return [Resign(reason)] if self.active else []

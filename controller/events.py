@@ -99,13 +99,6 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Resign:
-    """Give up leadership of the quorum: this core can't go on in this epoch."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Log:
     """Something an operator should know: `event` is a fixed text, `fields` its particulars."""
 
@@ -113,4 +106,4 @@ class Log:
     fields: tuple[tuple[str, object], ...] = ()
 
 
-Effect = AppendRecords | Reply | Resign | Log
+Effect = AppendRecords | Reply | Log

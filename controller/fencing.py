@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from controller.cluster import Entry, acceptable_leader, leaderless, partitions_of
@@ -117,17 +118,27 @@ def elect_leaderless(context: Context, limit: int) -> list[Record]:
     return list(itertools.islice(_changes(context, concerned()), limit))
 
 
+@dataclass(frozen=True, slots=True)
+class PreferredSlice:
+    """What a search found in the first `topics` of its names: records to append, and how many
+    partitions were off their preferred leader."""
+
+    records: list[Record]
+    topics: int
+    imbalanced: int
+
+
 def elect_preferred(
     context: Context, names: Sequence[str], max_records: int, max_partitions: int
-) -> tuple[list[Record], int]:
+) -> PreferredSlice:
     """Gives leadership back to preferred leaders that may have it, topic by topic.
 
-    Answers with the records and how many of `names` it dealt with: it stops behind the topic
-    that reaches a limit, so that a large cluster is gone through in slices of milliseconds.
+    It stops behind the topic that reaches a limit, so that a large cluster is gone through in
+    slices of milliseconds.
     """
     image = context.image
     found: list[Record] = []
-    seen = 0
+    seen = imbalanced = 0
     for done, name in enumerate(names, 1):
         topic = image.topic(name)
         if topic is None:
@@ -136,6 +147,7 @@ def elect_preferred(
             seen += 1
             if partition.leader == partition.preferred_leader:
                 continue
+            imbalanced += 1
             record = change_partition(
                 topic.id,
                 index,
@@ -148,8 +160,8 @@ def elect_preferred(
             if record is not None:
                 found.append(record)
         if len(found) >= max_records or seen >= max_partitions:
-            return found, done
-    return found, len(names)
+            return PreferredSlice(found, done, imbalanced)
+    return PreferredSlice(found, len(names), imbalanced)
 
 
 def _updates(

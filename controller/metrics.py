@@ -25,12 +25,15 @@ class ControllerMetrics:
     fenced_brokers: int = 0
     offline_partitions: int = 0
     topics: int = 0
+    # On the active controller only, as its last search for preferred leaders found it.
+    preferred_imbalance: int = 0
 
 
 def measure(metrics: ControllerMetrics, core: Controller, image: MetadataImage) -> None:
     """Brings the gauges up to date; cheap enough for every committed batch."""
     metrics.active = core.active
     metrics.waiting_requests = core.waiting
+    metrics.preferred_imbalance = core.preferred_imbalance
     fenced = sum(1 for broker in image.brokers.values() if broker.fenced)
     metrics.fenced_brokers = fenced
     metrics.active_brokers = len(image.brokers) - fenced

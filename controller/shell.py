@@ -33,7 +33,6 @@ from controller.events import (
     LostLeadership,
     Principal,
     Reply,
-    Resign,
     Tick,
 )
 from controller.metrics import ControllerMetrics, measure
@@ -287,9 +286,6 @@ class ControllerShell:
                         return
                 case Log():
                     self._log.info(effect.event, **dict(effect.fields))
-                case Resign():
-                    self._abdicate(effect.reason)
-                    return
 
     def _append(self, effect: AppendRecords) -> bool:
         """Whether the quorum took the records at the offset that the core gave them."""

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 from controller_scene import Scene
 
-from controller.events import ApiRequest, BecameLeader, LostLeadership, Resign, Tick
+from controller.events import ApiRequest, BecameLeader, LostLeadership, Tick
 from metadata.image import EMPTY
 from metadata.records import (
     NO_LEADER,
@@ -406,11 +406,29 @@ def test_a_broker_with_many_partitions_is_fenced_in_several_batches():
     assert len(changed) == 270
 
 
-def test_resigning_is_for_the_active_controller_only():
-    scene = Scene()
-    assert scene.core.resign("x") == []
-    scene.lead()
-    assert scene.core.resign("x") == [Resign("x")]
+def test_an_overloaded_controller_still_finds_the_dead():
+    scene = three_brokers()
+    for _ in range(40):
+        scene.now_ms += 1_500
+        scene.handle(Tick())
+        scene.heartbeat(2)
+    assert scene.core.image.broker(1).fenced
+    assert not scene.core.image.broker(2).fenced
+
+
+def test_a_large_cluster_is_rebalanced_in_slices():
+    scene = three_brokers(leader_imbalance_check_interval_ms=60_000, max_elections_per_round=10)
+    for name in "abc":
+        scene.create_topic(name, assignments=dict.fromkeys(range(8), (1, 2)))
+    scene.pass_ms(12_000, alive=(2, 3))
+    scene.start_broker(1)
+    for name in "abc":
+        rejoin(scene, name, (1, 2))
+    scene.pass_ms(60_000, alive=(1, 2, 3))
+    assert {scene.partition(n, i).leader for n in "abc" for i in range(8)} == {1}
+    assert scene.core.preferred_imbalance == 24
+    scene.pass_ms(60_000, alive=(1, 2, 3))
+    assert scene.core.preferred_imbalance == 0
 
 
 def test_atomic_records_of_too_many_bytes_are_refused():
