@@ -13,6 +13,12 @@ import pytest
 HERE = Path(__file__).resolve().parent
 DEFAULT_VERSION = "4.1.1"
 NEWEST_VERSION = "4.4.0"
+# Short programs: quick to start, silent as long as nothing is wrong.
+JVM_OPTIONS = (
+    "-Xshare:auto",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+)
 
 
 def skip_or_fail(reason: str) -> NoReturn:
@@ -89,7 +95,7 @@ def compiled(source: str, version: str = DEFAULT_VERSION) -> str:
 
 def run_java(main: str, arguments: list[str], path: str, *, timeout_s: float = 120) -> str:
     """Run a main class and return what it printed; its error output is the failure's text."""
-    command = [java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", path, main, *arguments]
+    command = [java(), *JVM_OPTIONS, "-cp", path, main, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0, f"{main} exited {done.returncode}: {done.stderr[-3000:]}"
     return done.stdout
@@ -101,7 +107,7 @@ def run_tools(
     """Run Kafka's tools (main class, then arguments) in one JVM: each one's exit code and output."""
     path = compiled("RunTools", version)
     lines = "".join("\t".join(map(str, command)) + "\n" for command in commands)
-    command = [java(), "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-cp", path, "RunTools"]
+    command = [java(), *JVM_OPTIONS, "-cp", path, "RunTools"]
     done = subprocess.run(
         command, input=lines, capture_output=True, text=True, timeout=timeout_s, check=False
     )

@@ -3,7 +3,6 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
-import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import org.apache.kafka.common.utils.Exit;
@@ -14,21 +13,21 @@ import org.apache.kafka.common.utils.Exit;
  * a line "@@ " with its exit code.
  */
 public final class RunTools {
+    /** Thrown to leave a tool that wants to end the process with a failure. */
     private static final class Ended extends RuntimeException {
-        final int code;
-
-        Ended(int code) {
-            this.code = code;
-        }
     }
 
+    private static Integer asked;
+
     public static void main(String[] args) throws Exception {
-        Exit.setExitProcedure((code, message) -> {
-            throw new Ended(code);
-        });
-        Exit.setHaltProcedure((code, message) -> {
-            throw new Ended(code);
-        });
+        Exit.Procedure leave = (code, message) -> {
+            asked = asked == null ? code : asked;
+            if (code != 0) {
+                throw new Ended();
+            }
+        };
+        Exit.setExitProcedure(leave);
+        Exit.setHaltProcedure(leave);
         PrintStream out = System.out;
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -46,20 +45,16 @@ public final class RunTools {
 
     private static int run(String name, String[] arguments, PrintStream errors) throws Exception {
         Class<?> tool = Class.forName(name);
+        asked = null;
+        int code = 0;
         try {
-            for (Method method : tool.getMethods()) {
-                if (method.getName().equals("mainNoExit")) {
-                    return (int) method.invoke(null, (Object) arguments);
-                }
-            }
             tool.getMethod("main", String[].class).invoke(null, (Object) arguments);
-            return 0;
         } catch (InvocationTargetException thrown) {
-            if (thrown.getCause() instanceof Ended ended) {
-                return ended.code;
+            if (!(thrown.getCause() instanceof Ended)) {
+                thrown.getCause().printStackTrace(errors);
+                code = 99;
             }
-            thrown.getCause().printStackTrace(errors);
-            return 99;
         }
+        return asked == null ? code : asked;
     }
 }

@@ -1,0 +1,55 @@
+"""The Java client and Kafka's command line tools on pykraft, in processes of their own."""
+
+import os
+import subprocess
+
+import kafka_jvm
+import pytest
+import traffic
+from clusters import running_cluster
+
+pytestmark = pytest.mark.interop
+
+COUNT = 50_000 if os.environ.get("CI") == "true" else 20_000
+TOOLS = "org.apache.kafka.tools"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    kafka_jvm.classpath()
+    with running_cluster(tmp_path_factory.mktemp("java"), 3, 3) as cluster:
+        yield cluster
+
+
+def create(cluster, name, partitions=3):
+    with cluster.admin() as admin:
+        admin.create_topic(name, partitions, 3)
+
+
+@pytest.mark.parametrize("version", [kafka_jvm.DEFAULT_VERSION, kafka_jvm.NEWEST_VERSION])
+def test_java_client_with_default_settings(cluster, version):
+    topic = f"java-{version}"
+    create(cluster, topic)
+    arguments = [cluster.bootstrap, topic, "3", str(COUNT)]
+    path = kafka_jvm.compiled("StockClient", version)
+    assert kafka_jvm.run_java("StockClient", arguments, path) == f"wrote and read {COUNT}\n"
+
+
+def test_console_producer_and_consumer(cluster):
+    create(cluster, "console", 1)
+    path = kafka_jvm.classpath()
+    text = "".join(traffic.value(i).decode() + "\n" for i in range(COUNT))
+    options = ["--bootstrap-server", cluster.bootstrap, "--topic", "console"]
+    done = subprocess.run(
+        [kafka_jvm.java(), *kafka_jvm.JVM_OPTIONS, "-cp", path, f"{TOOLS}.ConsoleProducer"]
+        + options,
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    options += ["--partition", "0", "--offset", "earliest", "--max-messages", str(COUNT)]
+    options += ["--timeout-ms", "20000"]
+    assert kafka_jvm.run_java(f"{TOOLS}.consumer.ConsoleConsumer", options, path) == text
