@@ -342,7 +342,7 @@ class Controller:
             self._no_expiry_before_ms = now_ms + min(late_ms, session_ms)
             # Once in a while only: an overloaded controller must still find the dead.
             self._no_grace_before_ms = self._no_expiry_before_ms + session_ms
-            self._effects.append(Log("controller held up", (("late_ms", late_ms),)))
+            self._effects.append(Log("held_up", (("late_ms", late_ms),)))
         if now_ms >= self._no_expiry_before_ms:
             self._expire_sessions()
         self._give_up_waiting()
@@ -363,7 +363,7 @@ class Controller:
             if broker is None or broker.fenced:
                 continue
             fields = (("broker_id", broker_id), ("session_ms", self._config.session_timeout_ms))
-            self._effects.append(Log("broker session expired", fields))
+            self._effects.append(Log("broker_session_expired", fields))
             self._append(fencing.fence(context, broker))
 
     def _give_up_waiting(self) -> None:

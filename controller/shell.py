@@ -99,7 +99,7 @@ class ControllerShell:
         self._stopped = False
         self._busy = False
         self._later: deque[Event] = deque()
-        self._log = structlog.get_logger().bind(node_id=config.node_id)
+        self._log = structlog.get_logger("controller").bind(node_id=config.node_id)
         self.metrics = ControllerMetrics()
 
     # What others may look at.
@@ -150,7 +150,7 @@ class ControllerShell:
         self._leader_id = leader_id
         if leader_id == self._config.node_id and not self._stopped:
             self.metrics.activations += 1
-            self._log.info("became the active controller", epoch=epoch)
+            self._log.info("became_active", epoch=epoch)
             self._feed(
                 BecameLeader(
                     epoch,
@@ -161,7 +161,7 @@ class ControllerShell:
                 )
             )
         elif self._core.active:
-            self._log.info("no longer the active controller", epoch=epoch, leader_id=leader_id)
+            self._log.info("no_longer_active", epoch=epoch, leader_id=leader_id)
             self._feed(LostLeadership())
         measure(self.metrics, self._core, self._committed)
 
@@ -189,7 +189,7 @@ class ControllerShell:
         try:
             inner = envelope.unwrap(request.entity())
         except KafkaError as error:
-            self._log.warning("forwarded request refused", error=str(error))
+            self._log.warning("forwarded_request_refused", error=str(error))
             return envelope.failed(error.code)
         later = Later()
         header = inner.header
@@ -270,7 +270,7 @@ class ControllerShell:
             self.metrics.core_failures += 1
             if isinstance(event, ApiRequest) and core.next_offset == before:
                 raise
-            self._log.exception("controller failed", event_type=type(event).__name__)
+            self._log.exception("core_failed", event_type=type(event).__name__)
             self._abdicate(f"the controller failed: {error!r}")
             return
         self._perform(effects)
@@ -311,7 +311,7 @@ class ControllerShell:
 
     def _abdicate(self, reason: str) -> None:
         self.metrics.resignations += 1
-        self._log.warning("gives up being the active controller", reason=reason)
+        self._log.warning("resigns", reason=reason)
         effects = self._core.handle(LostLeadership(), self._env.clock.now_ms())
         # Everyone whose answer has not left hears NOT_CONTROLLER, also those of this very event.
         self._perform(effects)
@@ -322,7 +322,7 @@ class ControllerShell:
         self._quorum.resign()
 
     def _fatal(self, error: FatalError) -> None:
-        self._log.critical("controller can't go on", reason=error.reason)
+        self._log.critical("controller_cannot_go_on", reason=error.reason)
         if self._on_fatal is None:
             raise error
         self._on_fatal(error)
