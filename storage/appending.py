@@ -24,6 +24,16 @@ class Appended(NamedTuple):
 Outcome = Appended | Duplicate | KafkaError
 
 
+class Placed(NamedTuple):
+    """A batch with the offsets (inclusive) that it gets, as far as the log has to know it."""
+
+    base_offset: int
+    last_offset: int
+    length: int
+    max_timestamp: int
+    leader_epoch: int
+
+
 class AppendInfo(NamedTuple):
     """What an append did. `base_offset` to `last_offset` (inclusive) were added, -1 and -1 if
     nothing was; `outcomes` has one entry per batch given, in order."""
@@ -41,21 +51,24 @@ class Plan:
 
     next_offset: int
     slices: list[Buffer] = field(default_factory=list)
-    headers: list[BatchHeader] = field(default_factory=list)
+    placed: list[Placed] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     producers: dict[int, Producer] = field(default_factory=dict)
     size: int = 0
     max_timestamp: int = -1
 
-    def take(self, header: BatchHeader, state: ProducerState) -> None:
-        self.headers.append(header)
-        self.outcomes.append(Appended(header.base_offset, header.last_offset))
-        self.size += header.length
-        self.next_offset = header.next_offset
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
+    def take(self, header: BatchHeader, base: int, epoch: int, state: ProducerState) -> None:
+        """Add a batch that goes to offset `base`. Runs for every batch produced: keep it lean."""
+        length, newest = header.length, header.max_timestamp
+        last = base + header.last_offset_delta
+        self.placed.append(Placed(base, last, length, newest, epoch))
+        self.outcomes.append(Appended(base, last))
+        self.size += length
+        self.next_offset = last + 1
+        if newest > self.max_timestamp:
+            self.max_timestamp = newest
         if header.producer_id >= 0:
-            state.stage(header, self.producers)
+            state.stage(header._replace(base_offset=base), self.producers)
 
 
 def plan_leader(
@@ -85,10 +98,10 @@ def plan_leader(
                     position += header.length
                     continue
             patch_offsets(view, position, plan.next_offset, leader_epoch)
-            placed = header._replace(base_offset=plan.next_offset, leader_epoch=leader_epoch)
-            plan.take(placed, state)
-            plan.slices.append(view[position : position + header.length])
-            position += header.length
+            plan.take(header, plan.next_offset, leader_epoch, state)
+            end = position + header.length
+            plan.slices.append(view if end - position == size else view[position:end])
+            position = end
     return plan
 
 
@@ -128,7 +141,7 @@ def plan_follower(
                 f"batch at offset {offset}: epoch falls from {epoch} to {header.leader_epoch}"
             )
         epoch = header.leader_epoch
-        plan.take(header, state)
+        plan.take(header, offset, epoch, state)
         position += header.length
     if position:
         plan.slices.append(view[:position])

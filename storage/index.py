@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Protocol
 
-from wire.batch import BatchHeader
 from wire.index_files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
 from world.env import Disk, File
 
@@ -68,21 +67,18 @@ class ActiveIndex:
         self.max_timestamp_offset = -1
         self._since_entry = 0
 
-    def add(self, header: BatchHeader, base_offset: int, position: int) -> None:
-        """Take note of a batch appended at `position`."""
-        self.note_time(header, base_offset)
+    def add(self, relative: int, position: int, length: int, max_timestamp: int) -> None:
+        """Take note of a batch of `length` bytes appended at `position`; `relative` is its
+        last offset."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = relative
         if self._since_entry > self.interval:
-            self.offsets.append(header.last_offset - base_offset)
+            self.offsets.append(relative)
             self.positions.append(position)
             self._add_time()
             self._since_entry = 0
-        self._since_entry += header.length
-
-    def note_time(self, header: BatchHeader, base_offset: int) -> None:
-        """Raise the largest timestamp to the batch's, if that is larger."""
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self.max_timestamp_offset = header.last_offset - base_offset
+        self._since_entry += length
 
     def restart(self) -> None:
         """Count bytes towards the next entry from here."""

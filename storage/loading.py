@@ -102,10 +102,16 @@ class Loader:
         if not bases:
             bases = [self._options.log_start_offset or 0]
             create_segment(disk, directory, bases[0], 0, 0).close()
+            await disk.sync_dir(directory)
+            # Nothing to trust or to distrust; a new partition shall cost few syncs.
+            self.segments = [self._open_segment(bases[0])]
+            self.segments[0].index = ActiveIndex(self._config.index_interval_bytes)
+            self.end_offset = bases[0]
+            self.producers.load((), bases[0])
             self.epochs.dirty = True
-            epochs_known = True
-        else:
-            epochs_known = self._read_epochs()
+            self._check_length()
+            return
+        epochs_known = self._read_epochs()
         first_scanned = self._first_scanned(bases)
         if not epochs_known:
             self.recovery.rebuilt.append(self._path(names.LEADER_EPOCHS))
@@ -258,8 +264,7 @@ class Loader:
             if scan.problem is not None:
                 self._stop_at(scan.problem, scan.end, bases[number + 1 :])
                 return
-        if not self._options.clean and self.end_offset < self._synced:
-            self._report_short()
+        self._check_length()
 
     def _misplaced(self, base: int, thinned: bool) -> Damage | None:
         """Why a segment of this base can't follow the one before, which ends lower.
@@ -273,7 +278,9 @@ class Loader:
         path = self._path(names.segment_file(base, names.LOG))
         return Damage(end, path, 0, f"segment begins at offset {base}, expected {end}")
 
-    def _report_short(self) -> None:
+    def _check_length(self) -> None:
+        if self._options.clean or self.end_offset >= self._synced:
+            return
         path = self.segments[-1].file.path
         reason = f"the log ends at offset {self.end_offset}, {self._synced} were synced"
         damage = Damage(self.end_offset, path, self.segments[-1].size, reason)

@@ -146,7 +146,7 @@ class Log:
         plan = plan_follower(
             data, self.end_offset, self.epochs, self.producers, self.config.contiguous
         )
-        return self._write(plan) if plan.headers else None
+        return self._write(plan) if plan.placed else None
 
     def _writable(self) -> None:
         if self.recovery.undecided:
@@ -154,8 +154,8 @@ class Log:
             raise LogIsDamaged(f"{self.directory} has damage nobody decided about: {damage}")
 
     def _write(self, plan: Plan) -> AppendInfo:
-        headers = plan.headers
-        if not headers:
+        placed = plan.placed
+        if not placed:
             return AppendInfo(-1, -1, -1, 0, tuple(plan.outcomes))
         if plan.size > _MAX_SEGMENT:
             raise KafkaError(
@@ -164,23 +164,25 @@ class Log:
         if self._roll_is_due(plan):
             self.roll()
             if plan.next_offset - 1 - self.active.base_offset > _MAX_SEGMENT:
-                self.roll(headers[0].base_offset)
+                self.roll(placed[0].base_offset)
         segment = self.active
         position = segment.file.append(plan.slices)
         if segment.first_timestamp < 0:
-            segment.first_timestamp = headers[0].max_timestamp
+            segment.first_timestamp = placed[0].max_timestamp
         segment.changes += 1
-        index, base, recent = segment.active_index, segment.base_offset, self._reader.recent
-        for header in headers:
-            index.add(header, base, position)
-            recent.add(header.base_offset, header.last_offset, position, header.length)
-            if header.leader_epoch > self.epochs.latest:
-                self.epochs.assign(header.leader_epoch, header.base_offset)
-            position += header.length
+        add_index, add_recent = segment.active_index.add, self._reader.recent.add
+        base, epoch = segment.base_offset, self.epochs.latest
+        for first, last, length, newest, batch_epoch in placed:
+            add_index(last - base, position, length, newest)
+            add_recent(first, last, position, length)
+            if batch_epoch > epoch:
+                self.epochs.assign(batch_epoch, first)
+                epoch = batch_epoch
+            position += length
         self.end_offset = plan.next_offset
         self.producers.commit(plan.producers, plan.next_offset)
         return AppendInfo(
-            headers[0].base_offset,
+            placed[0].base_offset,
             plan.next_offset - 1,
             plan.max_timestamp,
             plan.size,

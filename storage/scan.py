@@ -91,7 +91,8 @@ def scan_segment(
             scan.thinned = True
         if position == 0:
             scan.first_timestamp = header.max_timestamp
-        scan.index.add(header, base_offset, position)
+        relative = header.last_offset - base_offset
+        scan.index.add(relative, position, header.length, header.max_timestamp)
         if header.leader_epoch > epochs.latest:
             epochs.assign(header.leader_epoch, header.base_offset)
         if header.base_offset >= producers.end_offset:

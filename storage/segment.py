@@ -257,6 +257,7 @@ def rebuild_tail(segment: Segment) -> int:
         index.max_timestamp_offset = index.time_offsets[-1]
     index.restart()  # so the entry's own batch doesn't get a second one
     for at, header in segment.headers_from(position):
-        index.add(header, segment.base_offset, at)
+        relative = header.last_offset - segment.base_offset
+        index.add(relative, at, header.length, header.max_timestamp)
         next_offset = header.next_offset
     return next_offset

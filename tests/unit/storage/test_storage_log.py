@@ -1,6 +1,7 @@
 """What a log refuses, how it rolls, keeps time, gives up the old, and shares its syncs."""
 
 import asyncio
+import random
 
 import pytest
 from storage_helpers import batch, read_all, run
@@ -36,7 +37,7 @@ def test_a_new_log_is_empty():
         assert log.end_offset_for_epoch(0) == (-1, -1)
         with pytest.raises(OffsetOutOfRange):
             log.read(1, 100)
-        assert env.disk.list_dir(PATH) == [f"{0:020d}.log", "leader-epoch-checkpoint"]
+        assert env.disk.list_dir(PATH) == [f"{0:020d}.log"]
         log = await Log.open(env, "/log/u-0", SMALL, log_start_offset=50)
         assert (log.log_start_offset, log.end_offset) == (50, 50)
 
@@ -340,6 +341,43 @@ def test_the_recovery_point_is_lowered_before_a_truncation_settles():
         assert told == [5]
         log.truncate_to(9)
         assert log.end_offset == 5
+
+    run(main())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_new_log_survives_a_power_loss_after_its_first_flush(clean):
+    async def main():
+        for seed in range(20):
+            media = Media()
+            env = memory_env(disk=media.mount())
+            log = await Log.open(env, "/a/b/c/t-0", SMALL, clean=clean)
+            log.append_as_leader([batch(3)], 0)
+            await log.flush()
+            media.lose_power(random.Random(seed))
+            log = await Log.open(memory_env(disk=media.mount()), "/a/b/c/t-0", SMALL)
+            assert log.end_offset == 3
+
+    run(main())
+
+
+def test_a_trimmed_segment_stays_trimmed():
+    """The zeros of preallocation must not come back behind the recovery point."""
+
+    async def main():
+        config = LogConfig(segment_bytes=2000, preallocate=True)
+        for seed in range(30):
+            log, env = await new_log(config)
+            log.append_as_leader([batch(3)], 0)
+            await log.flush()
+            log.roll()
+            log.append_as_leader([batch(3)], 0)
+            await log.flush()
+            whole = read_all(log)
+            env.disk.media.lose_power(random.Random(seed))
+            env = memory_env(disk=env.disk.media.mount())
+            log = await Log.open(env, PATH, config, recovery_point=6)
+            assert read_all(log) == whole
 
     run(main())
 

@@ -286,6 +286,17 @@ def test_strict_open_decides_nothing(what):
     run(main())
 
 
+def test_a_synced_log_that_is_not_there_at_all_is_damage():
+    async def main():
+        log = await reopened(Media(), config=CONTIGUOUS, strict_before=150)
+        assert (log.recovery.damage.offset, log.recovery.undecided) == (0, True)
+        log = await reopened(Media(), recovery_point=150)
+        assert (log.recovery.damage.offset, log.recovery.undecided) == (0, False)
+        assert (await reopened(Media(), strict_before=0)).recovery.damage is None
+
+    run(main())
+
+
 def test_strict_open_cuts_what_was_never_synced():
     async def main():
         media = Media()
