@@ -6,29 +6,20 @@ the kernels as arrays; the others are decoded one by one.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
 
-from metadata.records import (
-    FenceBrokerRecord,
-    UnfenceBrokerRecord,
-    UnknownRecord,
-    name_of,
-    to_json,
-)
+from metadata.records import UnknownRecord, name_of, record_class
 from spark_audit import kernels
-from spark_audit.control import control_json
+from spark_audit.fields import control_field, field_reader, payload
 from spark_audit.frames import Bytes, Ints
 from spark_audit.kernels import Partitions
-from spark_audit.rows import Item, Rows, Sorted, sort_rows
+from spark_audit.rows import Rows, Sorted, sort_rows
 from wire.control import Control
 from wire.errors import DecodeError
-from wire.uuids import to_text
 
 # Name, Spark type: every column there is. Times are milliseconds since 1970.
 COLUMNS = {
@@ -65,70 +56,18 @@ DEFAULT_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if
 _PLAIN = frozenset(["offset", "epoch", "timestamp", "source", "position"])
 _KINDS = frozenset(["record_type", "record_version", "api_key"])
 _KERNEL = frozenset(["topic_id", "partition", "leader", "isr", "replicas"])
-# Where a record's field has another name than its column.
-_FIELDS = {
-    "partition": "partition_id",
-    "config_name": "name",
-    "config_value": "value",
-    "feature_name": "name",
-}
-_ONLY_OF = {
-    "config_name": "ConfigRecord",
-    "config_value": "ConfigRecord",
-    "feature_name": "FeatureLevelRecord",
-    "feature_level": "FeatureLevelRecord",
-    "topic": "TopicRecord",
-    "resource_type": "ConfigRecord",
-    "resource_name": "ConfigRecord",
-}
 UNDECODABLE = "Undecodable"
 
 
-def _fenced(value: Any) -> bool | None:
-    """A record's state as it is, a change record's number: 1 fences, -1 unfences, 0 is none."""
-    if isinstance(value, bool):
-        return value
-    return None if not value else value > 0
-
-
-def typed_field(item: Item, column: str) -> Any:
-    """What one record has for one typed column; None where it has nothing to say."""
-    if isinstance(item, Control):
-        return getattr(item.entity, "leader_id", None) if column == "leader" else None
-    record = item.record
-    if isinstance(record, UnknownRecord):
-        return None
-    name = record.NAME
-    if _ONLY_OF.get(column, name) != name:
-        return None
-    if column == "topic":
-        return record.name  # type: ignore[attr-defined]
-    if isinstance(record, FenceBrokerRecord | UnfenceBrokerRecord):
-        short = {"broker_id": record.id, "broker_epoch": record.epoch}
-        return isinstance(record, FenceBrokerRecord) if column == "fenced" else short.get(column)
-    value = getattr(record, _FIELDS.get(column, column), None)
-    if column in ("fenced", "in_controlled_shutdown"):
-        return _fenced(value)
-    if column == "leader" and value == kernels.UNCHANGED:
-        return None
-    return to_text(value) if isinstance(value, UUID) else value
-
-
-def payload(item: Item) -> str:
-    """The record's fields as JSON, in the names of Kafka's schemas."""
-    if isinstance(item, Control):
-        fields = control_json(item.entity)
-    else:
-        fields = to_json(item.record, item.version)
-    return json.dumps(fields, separators=(",", ":"))
-
-
 @dataclass(slots=True)
-class _Decoded:
-    """The rows of a chunk that were decoded one by one."""
+class _Group:
+    """Rows of one type that no kernel read, decoded when a column first needs them."""
 
-    numbers: list[int]
-    items: list[Item | None]
+    rows: list[int]
+    items: list[Any] | None = None
+
+
+_CONTROL = -1
 
 
 class ChunkColumns:
@@ -138,7 +77,7 @@ class ChunkColumns:
         self._rows = rows
         self._kinds = rows.kinds()
         self._sorted: Sorted | None = None
-        self._decoded: _Decoded | None = None
+        self._grouped: dict[int, _Group] | None = None
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
         """One column as an Arrow array of the given type."""
@@ -155,11 +94,12 @@ class ChunkColumns:
             return self._topic_ids(kind)
         if name in ("partition", "leader", "leader_epoch", "partition_epoch"):
             return self._numbers(name, kind)
-        decoded = self._one_by_one()
+        numbers, slow = self._slow_fields(name)
+        if not numbers:
+            return pa.nulls(len(rows), kind)
         values: list[Any] = [None] * len(rows)
-        for number, item in zip(decoded.numbers, decoded.items, strict=True):
-            if item is not None:
-                values[number] = typed_field(item, name)
+        for number, value in zip(numbers, slow, strict=True):
+            values[number] = value
         return pa.array(values, kind)
 
     def _plain(self, name: str, kind: pa.DataType) -> pa.Array:
@@ -176,40 +116,73 @@ class ChunkColumns:
             self._sorted = sort_rows(self._rows, self._kinds)
         return self._sorted
 
-    def _one_by_one(self) -> _Decoded:
-        if self._decoded is None:
-            numbers = self._sort().rest.tolist()
-            items: list[Item | None] = []
-            for number in numbers:
+    def _groups(self) -> dict[int, _Group]:
+        """The rows that no kernel read, by api key, control records as -1."""
+        if self._grouped is None:
+            rest = self._sort().rest
+            known = self._kinds.known[rest]
+            key = np.where(
+                known, self._kinds.api_key[rest], np.where(self._rows.control[rest], -1, -2)
+            )
+            self._grouped = {
+                int(each): _Group(rest[key == each].tolist())
+                for each in np.unique(key)
+                if each >= _CONTROL
+            }
+        return self._grouped
+
+    def _items(self, group: _Group) -> list[Any]:
+        """The group's decoded records; None for one that can't be read or is unknown."""
+        if group.items is None:
+            group.items = []
+            for row in group.rows:
                 try:
-                    items.append(self._rows.decode(number))
+                    item = self._rows.decode(row)
                 except DecodeError:
-                    items.append(None)
-            self._decoded = _Decoded(numbers, items)
-        return self._decoded
+                    group.items.append(None)
+                    continue
+                record = item if isinstance(item, Control) else item.record
+                group.items.append(None if isinstance(record, UnknownRecord) else record)
+        return group.items
+
+    def _slow_fields(self, name: str) -> tuple[list[int], list[Any]]:
+        """The rows that no kernel read and that have something for a column, and what."""
+        numbers: list[int] = []
+        values: list[Any] = []
+        for api_key, group in self._groups().items():
+            if api_key == _CONTROL:
+                if name != "leader":
+                    continue
+                found = [item and control_field(item, name) for item in self._items(group)]
+            else:
+                cls: Any = record_class(api_key)
+                read = None if cls is None else field_reader(cls, name)
+                if read is None:
+                    continue
+                found = [None if item is None else read(item) for item in self._items(group)]
+            for row, value in zip(group.rows, found, strict=True):
+                if value is not None:
+                    numbers.append(row)
+                    values.append(value)
+        return numbers, values
 
     def _kind(self, name: str, kind: pa.DataType) -> pa.Array:
         kinds = self._kinds
-        code = np.where(kinds.known, kinds.api_key * 4096 + np.minimum(kinds.version, 4095), -1)
-        special = code < 0
-        values, inverse = np.unique(code, return_inverse=True)
-        names: list[Any] = [None] * len(values)
-        for index, each in enumerate(values.tolist()):
-            if each >= 0:
-                api_key, version = divmod(each, 4096)
-                names[index] = {
-                    "record_type": name_of(api_key),
-                    "record_version": version,
-                    "api_key": api_key,
-                }[name]
-        if not special.any():
-            return pa.DictionaryArray.from_arrays(
-                pa.array(inverse.astype(np.int32)), pa.array(names, kind)
-            ).dictionary_decode()
-        listed = [names[index] for index in inverse.tolist()]
-        for row in np.flatnonzero(special).tolist():
-            listed[row] = self._special_kind(row, name)
-        return pa.array(listed, kind)
+        plain = kinds.known & (kinds.api_key < 64) & (kinds.version < 16)
+        code = np.where(plain, kinds.api_key * 16 + kinds.version, 1024)
+        present = np.flatnonzero(np.bincount(code, minlength=1025)[:1024])
+        place = np.zeros(1025, dtype=np.int32)
+        place[present] = np.arange(len(present))
+        index = place[code]
+        values: list[Any] = []
+        for api_key, version in (divmod(int(each), 16) for each in present):
+            values.append(
+                {"record_type": name_of(api_key), "record_version": version}.get(name, api_key)
+            )
+        for row in np.flatnonzero(~plain).tolist():
+            index[row] = len(values)
+            values.append(self._special_kind(row, name))
+        return pa.DictionaryArray.from_arrays(pa.array(index), pa.array(values, kind)).cast(kind)
 
     def _special_kind(self, row: int, name: str) -> Any:
         """Type or version of a control record, or of a value that no one can read."""
@@ -234,16 +207,6 @@ class ChunkColumns:
 
     def _kernel_parts(self) -> list[tuple[Ints, Partitions]]:
         return [(rows, part) for _, _, rows, part in self._sort().kernel if part is not None]
-
-    def _slow_fields(self, name: str) -> tuple[list[int], list[Any]]:
-        decoded = self._one_by_one()
-        numbers, values = [], []
-        for number, item in zip(decoded.numbers, decoded.items, strict=True):
-            value = None if item is None else typed_field(item, name)
-            if value is not None:
-                numbers.append(number)
-                values.append(value)
-        return numbers, values
 
     def _numbers(self, name: str, kind: pa.DataType) -> pa.Array:
         n = len(self._rows)

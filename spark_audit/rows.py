@@ -105,12 +105,13 @@ class Sorted:
 def sort_rows(rows: Rows, kinds: Kinds) -> Sorted:
     """Runs the kernels over the rows of the types they know."""
     end = rows.value_position + np.maximum(rows.value_length, 0)
-    code = np.where(kinds.known, kinds.api_key * 64 + np.minimum(kinds.version, 63), -1)
+    plain = kinds.known & (kinds.api_key < 64) & (kinds.version < 64)
+    code = np.where(plain, kinds.api_key * 64 + kinds.version, 4096)
     done = np.zeros(len(rows), dtype=np.bool_)
     kernel: list[tuple[int, int, Ints, Partitions | None]] = []
-    for each in np.unique(code):
+    for each in np.flatnonzero(np.bincount(code, minlength=4097)[:4096]):
         api_key, version = divmod(int(each), 64)
-        if each < 0 or not kernels.supported(api_key, version):
+        if not kernels.supported(api_key, version):
             continue
         which = np.flatnonzero(code == each)
         body, stop = kinds.body[which], end[which]
