@@ -116,9 +116,11 @@ class Peers:
         future = connection.send_raw(key, version, body, timeout_ms)
 
         def answered(done: asyncio.Future[memoryview]) -> None:
-            if self._closed or done.cancelled():
+            if done.cancelled():
                 return
             error = done.exception()
+            if self._closed:
+                return
             if error is None:
                 try:
                     response = protocol.decode(request, version, done.result())

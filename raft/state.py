@@ -188,16 +188,31 @@ class Quorum:
     def _settle(self) -> None:
         """Make what changed durable before anything that follows, and tell of a new leader."""
         state = ElectionState(self.epoch, self.leader_id, self.voted)
+        told: Effect | None = None
         if state != self._stored:
             assert state.epoch >= self._stored.epoch, (state, self._stored)
             self._stored = state
-            if self.effects and isinstance(self.effects[-1], PersistQuorumState):
-                self.effects.pop()  # nothing was said in between
+            told = self._withdraw_last_state()
             self.emit(PersistQuorumState(state))
         announced = (self.told_leader_id, self.epoch)
         if announced != self._announced:
             self._announced = announced
-            self.emit(LeaderChanged(*announced))
+            told = LeaderChanged(*announced)
+        if told is not None:
+            self.emit(told)
+
+    def _withdraw_last_state(self) -> Effect | None:
+        """A state that nothing was said about yet needs no write of its own: each costs an
+        fsync. Returns what was told of its leader."""
+        effects = self.effects
+        told: Effect | None = None
+        if len(effects) > 1 and isinstance(effects[-2], PersistQuorumState):
+            if not isinstance(effects[-1], LeaderChanged):
+                return None
+            told = effects.pop()
+        if effects and isinstance(effects[-1], PersistQuorumState):
+            effects.pop()
+        return told
 
     def become_unattached(
         self,

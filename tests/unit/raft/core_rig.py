@@ -1,0 +1,151 @@
+"""A core without a world: events in, effects out."""
+
+import random
+from uuid import UUID
+
+from raft import effects as fx
+from raft.core import QuorumCore
+from raft.effects import ElectionState
+from raft.events import (
+    LeaderAppend,
+    LogSynced,
+    RequestReceived,
+    ResponseReceived,
+    Started,
+    Tick,
+)
+from raft.log_view import LogView
+from raft.messages import FetchRequest, FetchResponse, VoteRequest, VoteResponse
+from raft.state import QuorumConfig
+from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from wire.errors import ErrorCode
+
+NONE = ErrorCode.none
+
+
+def key(node_id):
+    return ReplicaKey(node_id, UUID(int=100 + node_id))
+
+
+def log(*runs, **rest):
+    """A log of runs (epoch, count of records)."""
+    end, epochs = rest.pop("start", 0), []
+    start = end
+    for epoch, count in runs:
+        epochs.append((epoch, end))
+        end += count
+    return LogView(start=start, end=end, epochs=epochs, **rest)
+
+
+class Core:
+    """Node 1 of voters 1..n, started at time 0."""
+
+    def __init__(self, voters=3, *, node_id=1, log=None, stored=None, seed=0, **rest):
+        self.core = QuorumCore(
+            key=key(node_id),
+            voters=VoterSet(Voter(ReplicaKey(i)) for i in range(1, voters + 1)),
+            config=QuorumConfig(),
+            chance=random.Random(seed),
+            log=log or LogView(),
+            stored=stored or ElectionState(),
+            **rest,
+        )
+        self.now_ms = 0
+        self.tokens = 0
+        self.effects = []
+        self.tell(Started())
+
+    @property
+    def q(self):
+        return self.core.state
+
+    @property
+    def role(self):
+        return type(self.q.role).__name__
+
+    def tell(self, event, at_ms=None):
+        if at_ms is not None:
+            self.now_ms = at_ms
+        self.effects = self.core.handle(event, self.now_ms)
+        self.core.check_invariants()
+        return self.effects
+
+    def pass_ms(self, ms):
+        """Let time pass, with every tick that is wanted meanwhile; all effects."""
+        until, seen = self.now_ms + ms, []
+        while (deadline := self.core.deadline_ms) is not None and deadline <= until:
+            self.now_ms = max(deadline, self.now_ms)
+            seen += self.tell(Tick())
+        self.now_ms = until
+        self.effects = seen
+        return seen
+
+    def ask(self, request, link=1):
+        """Bring a request in; the answer to it, if it came at once."""
+        self.tokens += 1
+        self.tell(RequestReceived(self.tokens, link, request))
+        return next((e.response for e in self.of(fx.SendResponse) if e.token == self.tokens), None)
+
+    def of(self, kind):
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def sent(self, kind):
+        return [(e.peer_id, e.request) for e in self.of(fx.SendRequest)
+                if isinstance(e.request, kind)]  # fmt: skip
+
+    def sync(self):
+        return self.tell(LogSynced(self.q.log.end, self.q.log.truncations))
+
+    # Stories
+
+    def win(self):
+        """Be elected by voter 2."""
+        if self.role == "Unattached":
+            self.pass_ms(60)
+        assert self.role == "Prospective", self.role
+        self.answer_votes(2, pre_vote=True)
+        assert self.role == "Candidate"
+        return self.answer_votes(2)
+
+    def answer_votes(self, voter_id, *, pre_vote=False, granted=True, leader_id=-1, epoch=None):
+        request = VoteRequest(
+            ReplicaKey(voter_id), self.q.epoch, self.q.key, self.q.log.last, pre_vote
+        )
+        response = VoteResponse(NONE, leader_id, self.q.epoch if epoch is None else epoch, granted)
+        return self.tell(ResponseReceived(voter_id, request, response))
+
+    def fetch_from(self, node_id, offset, last_epoch, *, epoch=None, max_wait_ms=500, link=None,
+                   high_watermark=2**63 - 1):  # fmt: skip
+        return self.ask(
+            FetchRequest(
+                key(node_id),
+                self.q.epoch if epoch is None else epoch,
+                offset,
+                last_epoch,
+                max_wait_ms,
+                high_watermark,
+            ),
+            link=node_id if link is None else link,
+        )
+
+    def follow(self, leader_id=2, epoch=5):
+        """Follow a leader, with one successful fetch."""
+        from raft.messages import BeginEpochRequest
+
+        self.ask(BeginEpochRequest(None, leader_id, epoch))
+        assert self.role == "Follower"
+        self.fetched()
+
+    def fetched(self, **fields):
+        """The leader answers the fetch in flight."""
+        slot = self.q.role.slot
+        assert isinstance(slot.in_flight, FetchRequest), slot
+        response = FetchResponse(NONE, self.q.leader_id, self.q.epoch, **fields)
+        return self.tell(ResponseReceived(slot.peer_id, slot.in_flight, response))
+
+    def append(self, count=1):
+        return self.tell(LeaderAppend(self.q.epoch, count, None))
+
+
+def vote(candidate=2, epoch=1, last=(0, 0), *, pre_vote=False, voter=None):
+    return VoteRequest(voter, epoch, key(candidate), OffsetAndEpoch(*last), pre_vote)
