@@ -37,11 +37,12 @@ _SLOW_MS = 20
 class _Slot:
     """The place of one answer in the order; `parts` is None until it is there."""
 
-    __slots__ = ("connection", "header", "parts")
+    __slots__ = ("began_ms", "connection", "header", "parts")
 
     def __init__(self, connection: ServerConnection, header: RequestHeader) -> None:
         self.connection = connection
         self.header = header
+        self.began_ms = connection.active_ms
         self.parts: Iterable[Part] | None = None
 
     def deliver(self, reply: Any) -> None:
@@ -321,6 +322,19 @@ class ServerConnection(asyncio.BufferedProtocol):
         else:
             assert self._outbox is not None
             self._outbox.add(parts)
+            if self._server.config.log_requests:
+                self._log_answered(header, self.active_ms)
+
+    def _log_answered(self, header: RequestHeader, began_ms: int) -> None:
+        self._server.log.debug(
+            "request",
+            peer=str(self.peer),
+            api_key=header.api_key,
+            api_version=header.api_version,
+            client_id=header.client_id,
+            correlation_id=header.correlation_id,
+            latency_ms=self._server.env.clock.now_ms() - began_ms,
+        )
 
     def _flush_and_go_on(self) -> None:
         self._flush_asked = False
@@ -336,8 +350,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         if outbox is None or self.closed:
             return
         while slots and (parts := slots[0].parts) is not None:
-            slots.popleft()
+            slot = slots.popleft()
             outbox.add(parts)
+            if self._server.config.log_requests:
+                self._log_answered(slot.header, slot.began_ms)
         outbox.flush()
 
     # Pace and end.

@@ -29,7 +29,8 @@ class ListenerConfig:
     """One listener as configured.
 
     `port` 0 takes a free one. `max_request_bytes` is socket.request.max.bytes, `idle_ms`
-    connections.max.idle.ms (0 or less: never), `max_connections` max.connections.
+    connections.max.idle.ms (0 or less: never), `max_connections` max.connections. `log_requests`
+    logs every answered request at debug level, with its latency.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ListenerConfig:
     max_connections: int = 2**31 - 1
     idle_ms: int = 600_000
     backlog: int = 1024
+    log_requests: bool = False
 
 
 class Server:

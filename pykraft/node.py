@@ -319,6 +319,7 @@ class Node:
                 max_connections=static["max.connections"],
                 idle_ms=static["connections.max.idle.ms"],
                 backlog=max(static["socket.listen.backlog.size"], 128),
+                log_requests=static["pykraft.log.level"] == "debug",
             ),
             table,
             self.features,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -106,6 +107,10 @@ async def _first_of(*waits: object) -> None:
 
 
 def _say_ready(node: Node, ready_fd: int | None) -> None:
+    # What stands at the start stands for long, a large image above all: the collector need not
+    # look at it again, which would stop everything for as long as the image is large.
+    gc.collect()
+    gc.freeze()
     structlog.get_logger("server").info("ready", **node.addresses())
     if ready_fd is not None:
         os.write(ready_fd, b"ready\n")
