@@ -315,6 +315,8 @@ class Loader:
         self.recovery.removed += producer_files.load_newest(
             self._disk, self.directory, upto, self.producers, first
         )
+        if self.producers.end_offset >= upto:
+            return
         rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
         epochs, self.epochs = self.epochs, LeaderEpochs()
         for base, next_base in zip(bases, [*bases[1:], _NO_LIMIT], strict=True):

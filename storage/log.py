@@ -193,9 +193,11 @@ class Log:
         segment, config = self.active, self.config
         if plan.next_offset - 1 - segment.base_offset > _MAX_SEGMENT:
             return True
-        if not segment.size:
+        size = segment.file.size()
+        if not size:
             return False
-        if segment.size + plan.size > min(config.segment_bytes, _MAX_SEGMENT):
+        size += plan.size
+        if size > config.segment_bytes or size > _MAX_SEGMENT:
             return True
         if segment.active_index.is_full(config.segment_index_bytes):
             return True

@@ -83,6 +83,10 @@ class LogReader:
 
     def _find(self, offset: int) -> tuple[Segment, Step] | None:
         """The first batch that ends at or after `offset`, in whatever segment."""
+        # Most readers are at the end, where this tells without a search.
+        step = self.recent.locate(offset)
+        if step is not None:
+            return self._segments.peekitem(-1)[1], step
         number = self._segments.bisect_right(offset) - 1
         for base in self._segments.islice(max(0, number)):
             segment = self._segments[base]
