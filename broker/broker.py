@@ -40,6 +40,7 @@ from metadata.image import MetadataImage
 from net.handlers import Api, HandlerTable
 from storage.log_dir import LogDirectory
 from wire.errors import FatalError
+from wire.exits import EXIT_BROKER_TASK_FAILED
 from world.env import Env
 
 Listener = tuple[str, str, int, int]
@@ -213,6 +214,7 @@ class Broker:
 
         The listeners must be open until this returns and be closed afterwards.
         """
+        self._log.info("stopping", leaders=self.replicas.leaders)
         if not await self.lifecycle.controlled_shutdown(timeout_ms):
             self._log.warning("controlled_shutdown_not_confirmed", timeout_ms=timeout_ms)
         for task in self._tasks:
@@ -228,6 +230,7 @@ class Broker:
         for channel in self._channels:
             channel.close()
         await self.store.close(self.lifecycle.epoch)
+        self._log.info("stopped")
 
     # -- inside --------------------------------------------------------------------------------
 
@@ -271,6 +274,6 @@ class Broker:
                 self._on_fatal(error)
             except Exception as error:  # noqa: BLE001 - a task that ends unseen would be worse
                 self._log.exception("task_failed", task=name)
-                self._on_fatal(FatalError(1, f"{name}: {error}"))
+                self._on_fatal(FatalError(EXIT_BROKER_TASK_FAILED, f"{name}: {error}"))
 
         self._tasks.append(asyncio.get_running_loop().create_task(guarded(), name=name))

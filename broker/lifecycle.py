@@ -24,9 +24,9 @@ from broker.controller_channel import ControllerChannel, ControllerUnreachable
 from net.errors import UnsupportedVersion
 from wire.apis import ApiKey, ErrorCode
 from wire.errors import FatalError
+from wire.exits import EXIT_NOT_REGISTERED
 from world.env import Env
 
-EXIT_REGISTRATION = 4
 _IMPATIENT_MS = 10
 _SHUTDOWN_POLL_MS = 50
 _RETRY_MS = 200
@@ -157,7 +157,7 @@ class BrokerLifecycle:
                 reason = answer.error_code.name
             await asyncio.sleep(_RETRY_MS / 1000)
         raise FatalError(
-            EXIT_REGISTRATION, f"not registered with a controller within {limit_ms} ms: {reason}"
+            EXIT_NOT_REGISTERED, f"not registered with a controller within {limit_ms} ms: {reason}"
         )
 
     def _build(self, identity: Identity, version: int, module: Any) -> Any:

@@ -27,14 +27,15 @@ from broker.partition_events import (
 )
 from broker.replica import Replica
 from broker.topic_settings import TopicSettings
-from broker.waits import WakeQueue
+from broker.waits import Slots, WakeQueue
 from metadata.delta import ImageDelta, compare
 from metadata.image import EMPTY, TOPIC_RESOURCE, MetadataImage, PartitionRegistration
 from wire.apis import ErrorCode
 from wire.errors import FatalError
+from wire.exits import EXIT_LOG_DIRECTORY_FAILED
 from world.env import DiskError, DiskFull, Env
 
-EXIT_DISK = 5
+_OPEN_AT_ONCE = 8
 
 Key = tuple[UUID, int]
 Settings = Callable[[MetadataImage, str], TopicSettings]
@@ -65,7 +66,10 @@ class ReplicaManager:
         self.store = store
         self.image: MetadataImage = EMPTY
         self.wakes = WakeQueue()
-        self._settings = settings
+        self._settings_in = settings
+        self._settings_of: dict[str, TopicSettings] = {}
+        # Few at a time, so that a thousand new partitions don't hold up everything else.
+        self._slots = Slots(_OPEN_AT_ONCE)
         self._on_propose = on_propose
         self._on_follow = on_follow
         self._on_forget = on_forget
@@ -138,6 +142,8 @@ class ReplicaManager:
         if delta is None:
             delta = compare(self.image, image)
         self.image = image
+        if delta.configs_changed or delta.topics_deleted:
+            self._settings_of.clear()
         if delta.brokers_changed:
             self._brokers_changed()
         for topic_id in delta.topics_deleted:
@@ -182,12 +188,18 @@ class ReplicaManager:
         elif replica is not None:
             self._remove(replica, ErrorCode.not_leader_or_follower)
 
+    def _settings(self, topic: str) -> TopicSettings:
+        found = self._settings_of.get(topic)
+        if found is None:
+            found = self._settings_of[topic] = self._settings_in(self.image, topic)
+        return found
+
     def _configs_changed(self, delta: ImageDelta) -> None:
         topics = [name for kind, name in delta.configs_changed if kind == TOPIC_RESOURCE]
         everything = len(topics) < len(delta.configs_changed)
         for replica in list(self._by_id.values()):
             if everything or replica.topic in topics:
-                settings = self._settings(self.image, replica.topic)
+                settings = self._settings(replica.topic)
                 if settings != replica.settings:
                     replica.settings = settings
                     replica.log.config = settings.log
@@ -202,13 +214,17 @@ class ReplicaManager:
         async def run() -> None:
             if before is not None:
                 await asyncio.wait([before])
+            await self._slots.take()
             try:
+                # Opening a clean log never waits by itself: here others get their turn.
+                await asyncio.sleep(0)
                 await work
             except FatalError as error:
                 self._on_fatal(error)
             except Exception as error:  # noqa: BLE001 - the broker ends, saying why
-                self._on_fatal(FatalError(EXIT_DISK, f"{directory}: {error}"))
+                self._on_fatal(FatalError(EXIT_LOG_DIRECTORY_FAILED, f"{directory}: {error}"))
             finally:
+                self._slots.give()
                 if self._directory_tasks.get(directory) is task:
                     del self._directory_tasks[directory]
 
@@ -221,7 +237,7 @@ class ReplicaManager:
         if partition is None or self._is_closed():
             self._opening.pop(key, None)
             return
-        settings = self._settings(self.image, topic)
+        settings = self._settings(topic)
         try:
             stored = await self.store.open(
                 topic,
@@ -252,7 +268,7 @@ class ReplicaManager:
         partition: PartitionRegistration,
     ) -> None:
         log = stored.log
-        settings = self._settings(self.image, topic)
+        settings = self._settings(topic)
         log.config = settings.log
         core = PartitionCore(
             self.config.node_id,
@@ -339,7 +355,9 @@ class ReplicaManager:
         if isinstance(error, DiskError) and not isinstance(error, DiskFull):
             replica.failed = True
             if len(self.store.directories) == 1:
-                self._on_fatal(FatalError(EXIT_DISK, f"the only log directory failed: {error}"))
+                self._on_fatal(
+                    FatalError(EXIT_LOG_DIRECTORY_FAILED, f"the only log directory failed: {error}")
+                )
 
     async def close(self) -> None:
         """Ends waiting requests and openings, and writes the high watermarks down."""
