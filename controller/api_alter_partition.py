@@ -62,35 +62,30 @@ def _handle(context: Context, request: ApiRequest) -> Result:
     entity = request.entity
     sender = int(entity.broker_id)
     check_broker_epoch(context.image, sender, entity.broker_epoch)
-    committed_to = context.image
+    draft = context.draft()
     records: list[Record] = []
     topics: list[Any] = []
-    try:
-        for topic in entity.topics:
-            topic_id = topic.topic_id or ZERO
-            parts = []
-            for data in topic.partitions:
-                change = _change_of(data)
-                parts.append(_alter(context, request, sender, topic_id, change, records))
-            topics.append(
-                part(request, "TopicData", topic_id=topic.topic_id, partitions=tuple(parts))
-            )
-    finally:
-        context.image = committed_to
+    for topic in entity.topics:
+        topic_id = topic.topic_id or ZERO
+        parts = tuple(
+            _alter(draft, request, sender, topic_id, _change_of(data), records)
+            for data in topic.partitions
+        )
+        topics.append(part(request, "TopicData", topic_id=topic.topic_id, partitions=parts))
     return Result(records, answer(request, error_code=ErrorCode.none, topics=tuple(topics)))
 
 
 def _alter(
-    context: Context,
+    draft: Context,
     request: ApiRequest,
     sender: int,
     topic_id: UUID,
     change: _Change,
     records: list[Record],
 ) -> Any:
-    """One partition's answer. A record is added to `records` and applied to the context's image,
-    which the caller puts back, so that a later change of the same partition builds on it."""
-    image = context.image
+    """One partition's answer. A record is added to `records` and applied to the draft's image, so
+    that a later change of the same partition builds on it."""
+    image = draft.image
     topic = image.topics_by_id.get(topic_id)
     if topic is None:
         return _failed(request, change.index, ErrorCode.unknown_topic_id)
@@ -106,15 +101,15 @@ def _alter(
         partition,
         Wanted(isr=change.isr, recovery_state=change.recovery_state),
         acceptable_leader(image, partition),
-        election_for(context, topic_id),
-        context.metadata_version,
+        election_for(draft, topic_id),
+        draft.metadata_version,
     )
     if record is not None:
         records.append(record)
-        context.image = image.apply(record)
+        draft.image = image.apply(record)
         if record.leader not in (NO_LEADER_CHANGE, partition.leader):
             return _failed(request, change.index, ErrorCode.new_leader_elected)
-        partition = context.image.topics_by_id[topic_id].partitions[change.index]
+        partition = draft.image.topics_by_id[topic_id].partitions[change.index]
     return part(
         request,
         "PartitionData",

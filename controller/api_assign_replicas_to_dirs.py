@@ -28,50 +28,56 @@ def _handle(context: Context, request: ApiRequest) -> Result:
             f"begins with {DIRECTORY_ASSIGNMENT}",
         )
     broker = check_broker_epoch(context.image, int(entity.broker_id), entity.broker_epoch)
-    before = context.image
+    draft = context.draft()
     records: list[Record] = []
-    directories: list[Any] = []
-    try:
-        for directory in entity.directories:
-            topics = []
-            for topic in directory.topics:
-                parts = tuple(
-                    part(
-                        request,
-                        "PartitionData",
-                        partition_index=p.partition_index,
-                        error_code=_assign(
-                            context,
-                            broker,
-                            topic.topic_id or ZERO,
-                            p.partition_index,
-                            directory.id_ or ZERO,
-                            records,
-                        ),
-                    )
-                    for p in topic.partitions
-                )
-                topics.append(part(request, "TopicData", topic_id=topic.topic_id, partitions=parts))
-            directories.append(
-                part(request, "DirectoryData", id_=directory.id_, topics=tuple(topics))
-            )
-    finally:
-        context.image = before
-    reply = answer(request, error_code=ErrorCode.none, directories=tuple(directories))
+    directories = tuple(
+        part(
+            request,
+            "DirectoryData",
+            id_=directory.id_,
+            topics=tuple(
+                _assign_topic(draft, request, broker, directory.id_ or ZERO, topic, records)
+                for topic in directory.topics
+            ),
+        )
+        for directory in entity.directories
+    )
+    reply = answer(request, error_code=ErrorCode.none, directories=directories)
     return Result(records, reply)
 
 
+def _assign_topic(
+    draft: Context,
+    request: ApiRequest,
+    broker: BrokerRegistration,
+    directory: UUID,
+    topic: Any,
+    records: list[Record],
+) -> Any:
+    parts = tuple(
+        part(
+            request,
+            "PartitionData",
+            partition_index=p.partition_index,
+            error_code=_assign(
+                draft, broker, topic.topic_id or ZERO, p.partition_index, directory, records
+            ),
+        )
+        for p in topic.partitions
+    )
+    return part(request, "TopicData", topic_id=topic.topic_id, partitions=parts)
+
+
 def _assign(
-    context: Context,
+    draft: Context,
     broker: BrokerRegistration,
     topic_id: UUID,
     index: int,
     directory: UUID,
     records: list[Record],
 ) -> ErrorCode:
-    """Adds the record, if one is needed, and applies it to the context's image, which the caller
-    puts back."""
-    image = context.image
+    """Adds the record, if one is needed, and applies it to the draft's image."""
+    image = draft.image
     topic = image.topic_by_id(topic_id)
     if topic is None:
         return ErrorCode.unknown_topic_id
@@ -80,11 +86,10 @@ def _assign(
         return ErrorCode.unknown_topic_or_partition
     if broker.id not in partition.replicas:
         return ErrorCode.not_leader_or_follower
-    known = partition.directories or (UNASSIGNED_DIR,) * len(partition.replicas)
     moved = partition._replace(
         directories=tuple(
-            directory if replica == broker.id else old
-            for replica, old in zip(partition.replicas, known, strict=True)
+            directory if replica == broker.id else partition.directory_of(replica) or UNASSIGNED_DIR
+            for replica in partition.replicas
         )
     )
     offline = not broker.has_online_dir(directory)
@@ -97,12 +102,12 @@ def _assign(
             isr=tuple(b for b in partition.isr if not (offline and b == broker.id)),
         ),
         acceptable_leader(image, moved),
-        election_for(context, topic_id),
-        context.metadata_version,
+        election_for(draft, topic_id),
+        draft.metadata_version,
     )
     if record is not None:
         records.append(record)
-        context.image = image.apply(record)
+        draft.image = image.apply(record)
     return ErrorCode.none
 
 

@@ -73,15 +73,12 @@ def _handle(context: Context, request: ApiRequest) -> Result:
 def _directories_lost(
     context: Context, before: list[Record], broker_id: int, offline: list[Any]
 ) -> list[Record]:
-    image = context.image
-    try:
-        for record in before:
-            context.image = context.image.apply(record)
-        broker = context.image.broker(broker_id)
-        assert broker is not None
-        return fencing.lose_directories(context, broker, offline)
-    finally:
-        context.image = image
+    draft = context.draft()
+    for record in before:
+        draft.image = draft.image.apply(record)
+    broker = draft.image.broker(broker_id)
+    assert broker is not None
+    return fencing.lose_directories(draft, broker, offline)
 
 
 def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metadata.features import EXIT_UNSUPPORTED_LEVEL, SUPPORTED, TRANSACTIONS, level_name
+from metadata.features import SUPPORTED, TRANSACTIONS, level_name
 from metadata.image import METADATA_VERSION, MetadataImage
 from metadata.records import (
     AbortTransactionRecord,
@@ -14,9 +14,9 @@ from metadata.records import (
     Record,
 )
 from wire.errors import FatalError
+from wire.exits import EXIT_NO_BOOTSTRAP, EXIT_UNSUPPORTED_LEVEL
 
 TRANSACTION_NAME = "Bootstrap records"
-EXIT_NO_BOOTSTRAP = 14
 
 
 def is_empty(image: MetadataImage) -> bool:

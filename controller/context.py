@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -36,6 +36,10 @@ class Context:
     @property
     def metadata_version(self) -> int:
         return self.image.metadata_version
+
+    def draft(self) -> Context:
+        """A copy whose image may run ahead while the records of one operation are made."""
+        return replace(self)
 
 
 @dataclass(frozen=True, slots=True)

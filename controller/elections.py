@@ -171,8 +171,7 @@ def _directories_for(
 ) -> tuple[UUID, ...]:
     if not partition.directories:
         return ()
-    known = dict(zip(partition.replicas, partition.directories, strict=True))
-    return tuple(known.get(broker, UNASSIGNED_DIR) for broker in replicas)
+    return tuple(partition.directory_of(broker) or UNASSIGNED_DIR for broker in replicas)
 
 
 def _needs_new_epoch(
