@@ -13,9 +13,6 @@ SUPPORTED: Final[dict[str, tuple[int, int]]] = {METADATA_VERSION: (7, 25)}
 """Feature -> (lowest, highest) level. A feature that is not here has level 0 only; one comes in
 when the work behind it is done."""
 
-EXIT_UNSUPPORTED_LEVEL: Final = 12
-"""Exit code of a node whose log finalises a level outside `SUPPORTED`."""
-
 _LEVEL_NAMES: Final[dict[int, str]] = {
     1: "3.0-IV1",
     2: "3.1-IV0",

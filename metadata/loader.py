@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from metadata.delta import ImageDelta, compare, note
-from metadata.features import EXIT_UNSUPPORTED_LEVEL, unsupported
+from metadata.features import unsupported
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import UnknownRecord, decode
 from metadata.records.types import (
@@ -21,8 +21,8 @@ from metadata.records.types import (
 )
 from wire.control import ControlType
 from wire.errors import DecodeError, FatalError
+from wire.exits import EXIT_UNREADABLE_LOG, EXIT_UNSUPPORTED_LEVEL
 
-EXIT_UNREADABLE_LOG: Final = 13
 """Exit code of a node whose committed log holds a record that cannot be decoded."""
 
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from uuid import UUID
 
 from pykraft.node_config import NodeConfig
-from pykraft.storage_format import EXIT_BAD_DIRECTORY, META_PROPERTIES
+from pykraft.storage_format import META_PROPERTIES
 from storage.log_dir import LogDirectory
 from wire import uuids
 from wire.errors import DamagedFile, FatalError
+from wire.exits import EXIT_BAD_DIRECTORY
 from world.env import AlreadyLocked, DiskError, Env
 
 

@@ -19,10 +19,9 @@ from pykraft.node import Node
 from pykraft.node_config import NodeConfig
 from pykraft.node_files import new_cluster_id
 from wire.errors import FatalError, KafkaError
-from world.env import Env
+from wire.exits import EXIT_CANNOT_LISTEN
+from world.env import DiskError, Env
 from world.real import real_env
-
-EXIT_CANNOT_LISTEN = 5
 
 try:
     import uvloop
@@ -50,7 +49,7 @@ def run_node(config: NodeConfig, *, ready_fd: int | None, format_if_new: bool) -
     except KafkaError as error:
         log.critical("not_started", reason=error.message, error=error.code.name.upper())
         return 1
-    except OSError as error:
+    except (OSError, DiskError) as error:
         log.critical("not_started", reason=str(error))
         return EXIT_CANNOT_LISTEN
 

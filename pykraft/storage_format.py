@@ -17,12 +17,12 @@ from wire import meta_properties
 from wire.batch import build_batch, decode_records, iter_headers
 from wire.control import encode_snapshot_footer, encode_snapshot_header
 from wire.errors import DecodeError, ErrorCode, FatalError, KafkaError
+from wire.exits import EXIT_BAD_DIRECTORY
 from wire.meta_properties import MetaProperties
 from world.env import Env
 
 META_PROPERTIES = "meta.properties"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
-EXIT_BAD_DIRECTORY = 4
 
 
 def bootstrap_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:

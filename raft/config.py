@@ -10,10 +10,6 @@ from raft.state import QuorumConfig
 
 TOPIC = "__cluster_metadata"
 DIRECTORY = f"{TOPIC}-0"
-# Exit codes of a quorum member that cannot go on.
-EXIT_PROTOCOL_BROKEN = 20
-EXIT_LOG_DAMAGED = 21
-EXIT_DISK_FAILED = 22
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from raft.config import EXIT_LOG_DAMAGED
 from raft.effects import ElectionState
 from raft.voters import ReplicaKey, VoterSet
 from wire import quorum_state
 from wire.errors import DamagedFile, FatalError
+from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import ZERO
 from world.env import Disk
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from raft.config import DIRECTORY, EXIT_LOG_DAMAGED, RaftConfig
+from raft.config import DIRECTORY, RaftConfig
 from raft.log_view import LogView
 from raft.messages import FetchedRecords
 from raft.snapshots import SnapshotStore, SnapshotUnusable
@@ -21,6 +21,7 @@ from storage.config import LogConfig
 from storage.log import Log
 from wire.batch import crc_ok, iter_headers
 from wire.errors import DecodeError, FatalError
+from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import METADATA_TOPIC_ID
 from world.env import Env
 

@@ -19,7 +19,7 @@ import structlog
 from net.handlers import Api, Later, Request
 from raft import snapshot_writer
 from raft.applier import Applier
-from raft.config import EXIT_DISK_FAILED, RaftConfig
+from raft.config import RaftConfig
 from raft.core import QuorumCore
 from raft.describe import DescribeQuorum
 from raft.election_file import ElectionFile
@@ -47,6 +47,7 @@ from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from wire import control
 from wire.batch import build_batch
 from wire.errors import ErrorCode, FatalError, KafkaError
+from wire.exits import EXIT_METADATA_DISK_FAILED
 from world.env import DiskError, Env
 
 __all__ = ["NotLeader", "RaftNode"]
@@ -108,7 +109,7 @@ class RaftNode:
         try:
             opened = await self.log.open(alone=alone)
         except DiskError as error:
-            raise FatalError(EXIT_DISK_FAILED, f"the metadata log: {error}") from error
+            raise FatalError(EXIT_METADATA_DISK_FAILED, f"the metadata log: {error}") from error
         snapshots = self.log.snapshots
         latest = snapshots.latest
         facts = snapshots.bootstrap if latest is None else snapshots.complete[latest]
@@ -191,7 +192,7 @@ class RaftNode:
         if isinstance(error, FatalError):
             self.fail(error)
             return
-        self.fail(FatalError(EXIT_DISK_FAILED, f"the metadata log: {error}"))
+        self.fail(FatalError(EXIT_METADATA_DISK_FAILED, f"the metadata log: {error}"))
         if not isinstance(error, DiskError | KafkaError | SnapshotUnusable):
             raise error
 
@@ -378,7 +379,7 @@ class RaftNode:
                 voters=voters,
             )
         except DiskError as error:
-            raise FatalError(EXIT_DISK_FAILED, f"snapshot {snapshot}: {error}") from error
+            raise FatalError(EXIT_METADATA_DISK_FAILED, f"snapshot {snapshot}: {error}") from error
         if not self.stopped:
             self.tell(SnapshotWritten(snapshot))
             self._trim()

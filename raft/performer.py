@@ -17,7 +17,6 @@ import structlog
 from net.handlers import FileRange, Later
 from raft import effects as fx
 from raft.applier import Applier, decode_batch
-from raft.config import EXIT_DISK_FAILED, EXIT_PROTOCOL_BROKEN
 from raft.events import LogSynced, ServeParked, SnapshotFrozen
 from raft.listener import CommittedBatch, LeaderAndEpoch
 from raft.messages import FetchResponse, FetchSnapshotResponse
@@ -29,6 +28,7 @@ from storage.errors import OffsetOutOfRange
 from wire import control
 from wire.batch import build_batch, read_header
 from wire.errors import ErrorCode, FatalError, KafkaError
+from wire.exits import EXIT_METADATA_DISK_FAILED, EXIT_PROTOCOL_BROKEN
 from world.env import DiskError, File
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Performer:
                 effect = self._queue.popleft()
                 self._PERFORM[type(effect)](self, effect)
         except (DiskError, KafkaError) as error:
-            self._node.fail(FatalError(EXIT_DISK_FAILED, f"the metadata log: {error}"))
+            self._node.fail(FatalError(EXIT_METADATA_DISK_FAILED, f"the metadata log: {error}"))
         finally:
             self._running = False
 

@@ -4,9 +4,9 @@ import asyncio
 
 from broker_fakes import LISTENER, Cluster, cluster, until
 
-from broker.lifecycle import EXIT_REGISTRATION
 from metadata.records import types as t
 from wire.apis import ApiKey, ErrorCode
+from wire.exits import EXIT_NOT_REGISTERED
 from wire.messages import millis
 
 
@@ -74,7 +74,7 @@ def test_no_registration_in_time_is_fatal(tmp_path):
         await c.start_broker(1, wait=False, initial_broker_registration_timeout_ms=300)
         await until(lambda: c.fatal)
         [error] = c.fatal
-        assert error.exit_code == EXIT_REGISTRATION
+        assert error.exit_code == EXIT_NOT_REGISTERED
         assert "duplicate_broker_registration" in error.reason
         await c.stop_broker(1)
         await c.controller.server.close()

@@ -10,13 +10,14 @@ from metadata_samples import History
 
 from metadata.delta import compare
 from metadata.image import EMPTY, MetadataImage
-from metadata.loader import EXIT_UNREADABLE_LOG, ImageLoader
+from metadata.loader import ImageLoader
 from metadata.records import decode, encode, encode_at
 from metadata.records import types as t
 from metadata.snapshot import records_of, values_of
 from metadata.state import digest, quota_text, state_json
 from wire.control import ControlType, Endpoint, Voter, decode_control, encode_voters
 from wire.errors import FatalError
+from wire.exits import EXIT_UNREADABLE_LOG
 
 TOPIC = UUID(int=500)
 MV = t.FeatureLevelRecord(name="metadata.version", feature_level=25)
