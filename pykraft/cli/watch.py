@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    if options.from_offset < 0:
-        raise CommandError(f"--from {options.from_offset}: must be 0 or more")
+    if not 0 <= options.from_offset < 1 << 63:
+        raise CommandError(f"--from {options.from_offset}: must be 0 to {(1 << 63) - 1}")
     with door.client(options) as admin:
         for record in admin.watch(options.from_offset, snapshot_first=options.snapshot_first):
             if options.json:
