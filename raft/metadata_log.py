@@ -42,6 +42,7 @@ class MetadataLog:
     def __init__(self, env: Env, config: RaftConfig, parent: str) -> None:
         self.env = env
         self.config = config
+        self._parent = parent
         self.directory = f"{parent}/{DIRECTORY}"
         self.log: Log
         self.snapshots = SnapshotStore(env, self.directory)
@@ -55,6 +56,7 @@ class MetadataLog:
         """
         disk = self.env.disk
         disk.make_dirs(self.directory)
+        await disk.sync_dir(self._parent)
         self.snapshots.load()
         self._synced = SyncedOffset(disk, self.directory)
         synced = self._synced.offset
@@ -75,6 +77,7 @@ class MetadataLog:
         needs_end = max(needs_end, await self._check_snapshots(synced, alone=alone))
         self.snapshots.set_aside()
         await self.log.flush()
+        await disk.sync_dir(self.directory)
         self._needs_end = needs_end if needs_end > self.log.end_offset else 0
         self._synced.advance(self.log.end_offset)
         log = self.log

@@ -109,15 +109,13 @@ class QuorumApis:
         voter = None
         if getattr(entity, "voter_id", -1) >= 0:
             voter = ReplicaKey(entity.voter_id, directory_of(part.voter_directory_id))
-        newest = request.api_version >= 2
-        candidate_id = part.replica_id if newest else part.candidate_id
-        directory = "replica_directory_id" if newest else "candidate_directory_id"
+        directory_id = directory_of(getattr(part, "replica_directory_id", None))
         message = msg.VoteRequest(
             voter,
-            part.replica_epoch if newest else part.candidate_epoch,
-            ReplicaKey(candidate_id, directory_of(getattr(part, directory, None))),
+            part.replica_epoch,
+            ReplicaKey(part.replica_id, directory_id),
             OffsetAndEpoch(part.last_offset, part.last_offset_epoch),
-            part.pre_vote if newest else False,
+            getattr(part, "pre_vote", False),
         )
         return self._ask(request, message, _call(request))
 
