@@ -1,0 +1,112 @@
+"""Benchmarks of pykraft: start, memory, produce, fetch, latency, audit; with `--vs kafka` the same
+of JVM Kafka, by the same client, in alternating runs. docs/benchmarks.md says how to read them."""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from benchmarks import audit, measures, report
+from benchmarks.rdkafka import LoadFailed
+from benchmarks.servers import BenchFailed
+from benchmarks.stats import Result
+from rich.console import Console
+
+from pykraft.cli import CommandError
+from pykraft.local_cluster import default_directory
+
+console = Console(stderr=True)
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The command line; exits 2 where it can't be read."""
+    names = [*measures.all_names(), *audit.NAMES]
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="names (a beginning such as `produce/one`, or a pattern such as `*/cpu`, takes all "
+        "that match):\n  " + "\n  ".join(names),
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help="default: all")
+    parser.add_argument("--vs", choices=["kafka"], help="the peer, in the same run")
+    parser.add_argument("--runs", type=int, help="timed runs of each (default 5; quick: 2)")
+    parser.add_argument("--quick", action="store_true", help="small loads: to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
+    parser.add_argument("--keep", action="store_true", help="keep the clusters' folders")
+    arguments = parser.parse_args(words)
+    if arguments.runs is not None and arguments.runs < 1:
+        parser.error(f"--runs {arguments.runs}: at least 1")
+    for name in arguments.names:
+        if not any(matches(name, known) for known in names):
+            parser.error(f"no benchmark is called {name}; --help lists them")
+    return arguments
+
+
+def matches(asked: str, name: str) -> bool:
+    """Is `name` the benchmark asked for, below it, or fitting its pattern?"""
+    return name == asked or name.startswith(f"{asked}/") or fnmatch.fnmatchcase(name, asked)
+
+
+def take(bench: measures.Bench, *, quick: bool) -> Iterator[Result]:
+    """Everything that is wanted, figure by figure."""
+    for label in measures.SHAPES:
+        yield from measures.lifecycle(bench, label)
+        yield from measures.loaded(bench, label)
+    yield from audit.rates(bench, quick=quick)
+
+
+def wanted(names: list[str]) -> Callable[[str], bool]:
+    """Tells the names asked for; no names ask for all."""
+    return lambda name: not names or any(matches(asked, name) for asked in names)
+
+
+def main(words: list[str]) -> int:
+    """Takes the benchmarks, prints the table, writes the JSON; exit code 1 where one failed."""
+    arguments = parse(words)
+    plan = measures.QUICK if arguments.quick else measures.FULL
+    if arguments.runs:
+        plan = replace(plan, runs=arguments.runs)
+    home = default_directory().resolve()
+    home.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="bench-", dir=home))
+    results: list[Result] = []
+    failure = ""
+    with console.status("") as status:
+        bench = measures.Bench(plan, wanted(arguments.names), scratch, status.update)
+        try:
+            if arguments.vs == "kafka":
+                from benchmarks.jvm import JvmKafka
+
+                bench.peer = JvmKafka
+            for result in take(bench, quick=arguments.quick):
+                results.append(result)
+                console.print(report.line(result))
+        except (BenchFailed, LoadFailed, CommandError) as reason:
+            failure = str(reason)
+        finally:
+            if not arguments.keep:
+                shutil.rmtree(scratch, ignore_errors=True)
+    common = report.machine(plan, quick=arguments.quick, peer=bench.peer is not None)
+    if arguments.json:
+        documents = [result.document(common) for result in results]
+        arguments.json.write_text(json.dumps(documents, indent=1) + "\n")
+    if results:
+        report.show(results, common)
+    if failure:
+        print(f"bench: {failure}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

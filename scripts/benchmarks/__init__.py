@@ -1,0 +1,1 @@
+"""The benchmarks of scripts/bench: servers, loads, measures, statistics. They aren't shipped."""

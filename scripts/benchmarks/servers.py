@@ -1,0 +1,140 @@
+"""The two sides: a pykraft cluster and a JVM Kafka cluster of one shape on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+STOP_TIMEOUT_S = 60.0
+
+
+class BenchFailed(Exception):
+    """A benchmark can't be taken; says why in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Controllers (0: one combined node) and brokers; the replication factor follows."""
+
+    label: str
+    controllers: int
+    brokers: int
+
+    @property
+    def replicas(self) -> int:
+        return min(3, self.brokers)
+
+    @property
+    def partitions(self) -> int:
+        """A leader on every broker."""
+        return self.brokers
+
+
+ONE = Shape("one node", 0, 1)
+SIX = Shape("3+3", 3, 3)
+
+
+class Servers(Protocol):
+    """A cluster that is started once and then loaded."""
+
+    label: str
+
+    def prepare(self) -> str:
+        """Whatever isn't part of starting; returns the bootstrap servers that will be."""
+
+    def start(self) -> None:
+        """Runs the command that starts the cluster; may return before it serves."""
+
+    def pids(self) -> list[int]:
+        """The server processes."""
+
+    def log_directories(self) -> list[Path]:
+        """The brokers' data."""
+
+    def stop(self) -> None:
+        """Ends every process."""
+
+
+class Pykraft:
+    """Started as a user does: `pykraft cluster up`."""
+
+    label = "pykraft"
+
+    def __init__(self, shape: Shape, directory: Path, first_port: int) -> None:
+        self._shape, self._directory, self._first_port = shape, directory, first_port
+        self._program = str(Path(sys.executable).parent / "pykraft")
+
+    def prepare(self) -> str:
+        # The ports of `cluster up --base-port`: a combined node takes four, a broker two.
+        step = 4 if self._shape.controllers == 0 else 2
+        ports = [self._first_port + step * index for index in range(self._shape.brokers)]
+        return ",".join(f"127.0.0.1:{port}" for port in ports)
+
+    def start(self) -> None:
+        self._cluster(
+            "up",
+            "--controllers",
+            str(self._shape.controllers),
+            "--brokers",
+            str(self._shape.brokers),
+            "--base-port",
+            str(self._first_port),
+        )
+
+    def _cluster(self, *words: str) -> str:
+        command = [self._program, "cluster", *words, "--dir", str(self._directory)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise BenchFailed(f"pykraft cluster {words[0]}: {done.stderr.strip()[-500:]}")
+        return done.stdout
+
+    def _nodes(self) -> list[dict[str, object]]:
+        nodes: list[dict[str, object]] = json.loads(self._cluster("status", "--json"))["nodes"]
+        return nodes
+
+    def pids(self) -> list[int]:
+        pids = [node["pid"] for node in self._nodes()]
+        if not all(isinstance(pid, int) for pid in pids):
+            raise BenchFailed(f"a pykraft node is not running, see {self._directory}")
+        return [pid for pid in pids if isinstance(pid, int)]
+
+    def log_directories(self) -> list[Path]:
+        return sorted(self._directory.glob("nodes/*/data"))
+
+    def stop(self) -> None:
+        if (self._directory / "cluster.json").exists():
+            self._cluster("down")
+
+
+def empty_deleted_topics(servers: Servers) -> None:
+    """Takes the space of deleted topics at once.
+
+    Both sides keep a deleted topic's files for a minute; by then the disk would be busy writing
+    back what nobody wants, in the middle of somebody's run.
+    """
+    for directory in servers.log_directories():
+        for file in directory.glob("*-delete/*"):
+            try:
+                os.truncate(file, 0)
+            except FileNotFoundError:
+                continue
+
+
+def end_processes(processes: list[subprocess.Popen[bytes]]) -> None:
+    """SIGTERM to all, then SIGKILL to those that stay."""
+    for process in processes:
+        process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
