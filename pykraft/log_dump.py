@@ -29,7 +29,7 @@ _LOG = re.compile(r"\.(log|checkpoint)$")
 _CHECKPOINT = re.compile(r"^(\d{20}-\d{10}|bootstrap)\.checkpoint$")
 
 
-def dump(paths: Sequence[str], json: bool, out: TextIO) -> int:
+def dump(paths: Sequence[str | os.PathLike[str]], json: bool, out: TextIO) -> int:
     """Writes what the files hold to `out`: JSON lines, or lines for a person.
 
     A directory stands for all segments and snapshots in it and in its partitions' directories.
@@ -38,7 +38,7 @@ def dump(paths: Sequence[str], json: bool, out: TextIO) -> int:
     """
     clean = True
     for path in paths:
-        files = _files_of(path)
+        files = _files_of(os.fspath(path))
         if isinstance(files, str):
             print(f"error: {files}", file=sys.stderr)
             clean = False

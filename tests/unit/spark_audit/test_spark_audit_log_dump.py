@@ -22,7 +22,7 @@ LOG = "__cluster_metadata-0"
 
 def lines(*paths: object) -> list[dict[str, Any]]:
     out = io.StringIO()
-    assert dump([str(path) for path in paths], True, out) == 0
+    assert dump(paths, True, out) == 0  # type: ignore[arg-type]
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
