@@ -258,7 +258,12 @@ class ControllerShell:
         now_ms = self._env.clock.now_ms()
         if core.active and not isinstance(event, BecameLeader | LostLeadership | LogEndMoved):
             end_offset = self._quorum.end_offset
-            if end_offset != core.next_offset:
+            if end_offset < core.next_offset:
+                # Another leader has cut our log already: what follows is answered as a standby.
+                self._step_down(
+                    f"the quorum's log ends at {end_offset}, ours at {core.next_offset}"
+                )
+            elif end_offset > core.next_offset:
                 core.handle(LogEndMoved(end_offset), now_ms)
         before = core.next_offset
         try:
@@ -310,14 +315,17 @@ class ControllerShell:
         return True
 
     def _abdicate(self, reason: str) -> None:
+        """Gives up the leadership in the middle of an event's effects. Whoever waits hears
+        NOT_CONTROLLER; whose answer was among the effects that are dropped loses the connection.
+        """
+        self._step_down(reason)
+        for token in sorted(self._asked):
+            self._asked.pop(token).later.fail(CloseConnection(reason))
+
+    def _step_down(self, reason: str) -> None:
         self.metrics.resignations += 1
         self._log.warning("resigns", reason=reason)
-        effects = self._core.handle(LostLeadership(), self._env.clock.now_ms())
-        # Everyone whose answer has not left hears NOT_CONTROLLER, also those of this very event.
-        self._perform(effects)
-        for token in sorted(self._asked):
-            asked = self._asked.pop(token)
-            asked.later.fail(CloseConnection(reason))
+        self._perform(self._core.handle(LostLeadership(), self._env.clock.now_ms()))
         self._schedule()
         self._quorum.resign()
 

@@ -258,6 +258,16 @@ def test_records_that_land_elsewhere_cost_the_office():
     run(story)
 
 
+def test_a_log_cut_by_another_leader_makes_a_standby():
+    async def story(s):
+        s.lead()
+        s.quorum.end_offset -= 1
+        assert (await s.register()).error_code is E.not_controller
+        assert not s.shell.active
+
+    run(story)
+
+
 def test_control_records_of_the_quorum_move_the_next_offset():
     async def story(s):
         s.lead()
