@@ -44,3 +44,12 @@ def corpus() -> Path:
     if not path.is_dir():
         pytest.skip(f"no corpus of real metadata logs at {path} (PYKRAFT_CORPUS)")
     return path
+
+
+@pytest.fixture(scope="session")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[object, None, None]:
+    """Three controllers and three brokers, for tests that only use them: nobody stops a node."""
+    import clusters
+
+    with clusters.running_cluster(tmp_path_factory.mktemp("shared"), 3, 3) as cluster:
+        yield cluster

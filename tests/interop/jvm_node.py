@@ -10,7 +10,10 @@ from waiting import wait_until
 
 from pykraft.ports import free_ports
 
-LOG_LEVELS = [
+JVM_OPTIONS = [
+    "-Xmx512m",
+    "-Xshare:auto",
+    "-XX:TieredStopAtLevel=1",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.log.kafka.server=info",
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
@@ -74,8 +77,7 @@ class JvmNode:
         path = kafka_jvm.classpath(version)
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
-                [kafka_jvm.java(), "-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1"]
-                + [*LOG_LEVELS, "-cp", path, "kafka.Kafka", str(config)],
+                [kafka_jvm.java(), *JVM_OPTIONS, "-cp", path, "kafka.Kafka", str(config)],
                 stdout=output,
                 stderr=output,
                 stdin=subprocess.DEVNULL,

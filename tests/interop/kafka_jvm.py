@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
 from typing import NoReturn
 
@@ -101,23 +102,37 @@ def run_java(main: str, arguments: list[str], path: str, *, timeout_s: float = 1
     return done.stdout
 
 
-def run_tools(
-    commands: list[list[str]], version: str = DEFAULT_VERSION, *, timeout_s: float = 120
-) -> list[tuple[int, str]]:
-    """Run Kafka's tools (main class, then arguments) in one JVM: each one's exit code and output."""
-    path = compiled("RunTools", version)
-    lines = "".join("\t".join(map(str, command)) + "\n" for command in commands)
-    command = [java(), *JVM_OPTIONS, "-cp", path, "RunTools"]
-    done = subprocess.run(
-        command, input=lines, capture_output=True, text=True, timeout=timeout_s, check=False
-    )
-    assert done.returncode == 0, f"{commands}: {done.stderr[-3000:]}"
-    results, output = [], []
-    for line in done.stdout.splitlines():
-        if line.startswith("@@ "):
-            results.append((int(line[3:]), "\n".join(output).strip()))
-            output = []
-        else:
-            output.append(line)
-    assert len(results) == len(commands), done.stdout + done.stderr
-    return results
+class Tools:
+    """Kafka's command line tools, run one after the other in one JVM; for a `with`."""
+
+    def __init__(self, version: str = DEFAULT_VERSION) -> None:
+        command = [java(), *JVM_OPTIONS, "-cp", compiled("RunTools", version), "RunTools"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def __enter__(self) -> "Tools":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def run(self, main: str, *arguments: object, timeout_s: float = 60) -> tuple[int, str]:
+        """Run a tool's main class; returns its exit code and all that it printed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\t".join(map(str, (main, *arguments))) + "\n")
+        self._process.stdin.flush()
+        output: list[str] = []
+        # A tool that hangs is ended with its JVM, and the missing last line tells.
+        watch = threading.Timer(timeout_s, self._process.kill)
+        watch.start()
+        try:
+            for line in self._process.stdout:
+                if line.startswith("@@ "):
+                    return int(line[3:]), "".join(output).strip()
+                output.append(line)
+        finally:
+            watch.cancel()
+        raise AssertionError(f"{main} {arguments}: no end in {timeout_s} s: {''.join(output)}")

@@ -4,117 +4,128 @@ import re
 
 import kafka_jvm
 import pytest
-from clusters import running_cluster
+from waiting import wait_until
 
 pytestmark = pytest.mark.interop
 
 TOOLS = "org.apache.kafka.tools"
 TOPICS = f"{TOOLS}.TopicCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
 QUORUM = f"{TOOLS}.MetadataQuorumCommand"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    kafka_jvm.classpath()
-    with running_cluster(tmp_path_factory.mktemp("tools"), 3, 3) as cluster:
-        yield cluster
+VERSIONS = (kafka_jvm.DEFAULT_VERSION, kafka_jvm.NEWEST_VERSION)
+CONFIGS = dict(zip(VERSIONS, ("kafka.admin.ConfigCommand", f"{TOOLS}.ConfigCommand"), strict=True))
 
 
-def run(cluster, *commands, version=kafka_jvm.DEFAULT_VERSION):
-    """Each command is a tool's main class and its arguments, in one string."""
-    split = [command.split() for command in commands]
-    server = ["--bootstrap-server", cluster.bootstrap]
-    return kafka_jvm.run_tools([[one[0], *server, *one[1:]] for one in split], version)
+@pytest.fixture(scope="module", params=VERSIONS)
+def tool(shared_cluster, request):
+    """Runs a tool's main class with arguments; `until` says when its output is right.
+
+    A tool asks any broker, and a broker learns a moment later than the controller: what is read
+    after a change is asked again until it shows.
+    """
+    with kafka_jvm.Tools(request.param) as tools:
+
+        def run(command, until=None):
+            words = command.split()
+            words[1:1] = ["--bootstrap-server", shared_cluster.bootstrap]
+            if until is None:
+                return tools.run(*words)
+            return wait_until(
+                lambda: (lambda result: until(*result) and result)(tools.run(*words)), command, 20
+            )
+
+        run.version = request.param
+        yield run
 
 
-@pytest.mark.parametrize("version", [kafka_jvm.DEFAULT_VERSION, kafka_jvm.NEWEST_VERSION])
-def test_topics(cluster, version):
-    name = f"tool-{version}"
-    made, again, told, grown, wrong, listed, gone, missing = run(
-        cluster,
-        f"{TOPICS} --create --topic {name} --partitions 2 --replication-factor 3"
-        " --config retention.ms=100000",
-        f"{TOPICS} --create --topic {name}",
+def test_topics(tool):
+    name = f"tool-{tool.version}"
+    create = f"{TOPICS} --create --topic {name}"
+    code, said = tool(f"{create} --partitions 2 --replication-factor 3 --config retention.ms=10000")
+    assert code == 0
+    assert f"Created topic {name}." in said
+    code, said = tool(create)
+    assert code == 1
+    assert "already exists" in said
+
+    def whole(code, said):
+        rows = re.findall(r"Partition: (\d)\s+Leader: (\S+)\s+Replicas: (\S+)\s+Isr: (\S+)", said)
+        return code == 0 and [
+            row[0] for row in rows if sorted(row[3].split(",")) == ["1", "2", "3"]
+        ] == ["0", "1"]
+
+    code, said = tool(f"{TOPICS} --describe --topic {name}", whole)
+    assert re.search(
+        r"PartitionCount: 2\s+ReplicationFactor: 3\s+Configs:.*retention.ms=10000", said
+    )
+    rows = re.findall(r"Leader: ([123])\s+Replicas: (\S+)", said)
+    assert [row[0] for row in rows] == [row[1].split(",")[0] for row in rows]
+
+    assert tool(f"{TOPICS} --alter --topic {name} --partitions 4")[0] == 0
+    tool(f"{TOPICS} --describe --topic {name}", lambda code, said: "PartitionCount: 4" in said)
+    code, said = tool(f"{create}-wide --partitions 1 --replication-factor 4")
+    assert code == 1
+    assert "replication factor" in said.lower()
+    code, said = tool(f"{TOPICS} --list")
+    assert code == 0
+    assert name in said.split()
+    assert tool(f"{TOPICS} --delete --topic {name}")[0] == 0
+    tool(
         f"{TOPICS} --describe --topic {name}",
-        f"{TOPICS} --alter --topic {name} --partitions 4",
-        f"{TOPICS} --create --topic {name}-wide --partitions 1 --replication-factor 4",
-        f"{TOPICS} --list",
-        f"{TOPICS} --delete --topic {name}",
-        f"{TOPICS} --describe --topic {name}",
-        version=version,
+        lambda code, said: code == 1 and "does not exist" in said,
     )
-    assert made == (0, f"Created topic {name}.") or made[1].endswith(f"Created topic {name}.")
-    assert again[0] == 1
-    assert "already exists" in again[1]
-    assert told[0] == 0
-    assert re.search(r"PartitionCount: 2\s+ReplicationFactor: 3\s+Configs:.*retention.ms=100000", told[1])
-    partitions = re.findall(r"Partition: (\d)\s+Leader: ([123])\s+Replicas: (\S+)\s+Isr: (\S+)", told[1])
-    assert [one[0] for one in partitions] == ["0", "1"]
-    for _, leader, replicas, isr in partitions:
-        assert sorted(replicas.split(",")) == sorted(isr.split(",")) == ["1", "2", "3"]
-        assert leader == replicas.split(",")[0]
-    assert grown[0] == 0
-    assert wrong[0] == 1
-    assert "replication factor" in wrong[1].lower()
-    assert listed[0] == 0
-    assert name in listed[1].split()
-    assert gone[0] == 0
-    assert missing[0] == 1
-    assert "does not exist" in missing[1]
 
 
-def test_configs(cluster):
-    with cluster.admin() as admin:
-        admin.create_topic("configured", 1, 3)
-    altered, told, refused, removed, after, broker = run(
-        cluster,
-        f"{CONFIGS} --alter --topic configured --add-config max.message.bytes=12345,cleanup.policy=[compact,delete]",
-        f"{CONFIGS} --describe --topic configured",
-        f"{CONFIGS} --alter --topic configured --add-config retention.ms=soon",
-        f"{CONFIGS} --alter --topic configured --delete-config max.message.bytes",
-        f"{CONFIGS} --describe --topic configured",
-        f"{CONFIGS} --describe --broker 1 --all",
+def test_configs(shared_cluster, tool):
+    name = f"configured-{tool.version}"
+    with shared_cluster.admin() as admin:
+        admin.create_topic(name, 1, 3)
+    configs = CONFIGS[tool.version]
+    alter = f"{configs} --alter --topic {name}"
+    describe = f"{configs} --describe --topic {name}"
+    # Once the tool knows the topic.
+    tool(
+        f"{alter} --add-config max.message.bytes=12345,cleanup.policy=[compact,delete]",
+        lambda code, said: (code, said) == (0, f"Completed updating config for topic {name}."),
     )
-    assert altered == (0, "Completed updating config for topic configured.")
-    assert told[0] == 0
-    assert "max.message.bytes=12345" in told[1]
-    assert "DYNAMIC_TOPIC_CONFIG:max.message.bytes=12345" in told[1]
-    assert "cleanup.policy=compact,delete" in told[1]
-    assert refused[0] == 1
-    assert "retention.ms" in refused[1]
-    assert "soon" in refused[1]
-    assert removed[0] == 0
-    assert "max.message.bytes" not in after[1]
-    assert broker[0] == 0
-    assert "num.partitions=" in broker[1]
+    _, said = tool(describe, lambda code, said: "max.message.bytes=12345" in said)
+    assert "DYNAMIC_TOPIC_CONFIG:max.message.bytes=12345" in said
+    assert "cleanup.policy=compact,delete" in said
+    code, said = tool(f"{alter} --add-config retention.ms=soon")
+    assert code == 1
+    assert "retention.ms" in said
+    assert "soon" in said
+    assert tool(f"{alter} --delete-config max.message.bytes")[0] == 0
+    _, said = tool(describe, lambda code, said: "max.message.bytes" not in said)
+    assert "cleanup.policy=compact,delete" in said
+    code, said = tool(f"{configs} --describe --broker 1 --all")
+    assert code == 0
+    assert "num.partitions=" in said
 
 
-def test_quorum_and_versions(cluster):
-    status, replication, versions = run(
-        cluster,
-        f"{QUORUM} describe --status",
-        f"{QUORUM} describe --replication",
-        f"{TOOLS}.BrokerApiVersionsCommand",
-    )
-    assert status[0] == 0
-    facts = dict(re.findall(r"^(\w+):\s+(.*)$", status[1], re.MULTILINE))
-    assert facts["ClusterId"] == cluster.local.status()["cluster_id"]
-    assert int(facts["LeaderId"]) == cluster.active_controller()
+def test_quorum_and_versions(shared_cluster, tool):
+    code, said = tool(f"{QUORUM} describe --status")
+    assert code == 0
+    facts = dict(re.findall(r"^(\w+):\s+(.*)$", said, re.MULTILINE))
+    leader = int(facts["LeaderId"])
+    assert facts["ClusterId"] == shared_cluster.local.status()["cluster_id"]
+    assert leader == shared_cluster.active_controller()
     assert int(facts["HighWatermark"]) > 0
-    assert {f'"id": {id_}' for id_ in (101, 102, 103)} <= set(
-        re.findall(r'"id": \d+', facts["CurrentVoters"])
-    )
-    assert replication[0] == 0
-    rows = [line.split() for line in replication[1].splitlines()[1:]]
-    roles = {int(row[0]): row[-1] for row in rows}
-    assert roles.pop(int(facts["LeaderId"])) == "Leader"
-    assert sorted(roles.items()) == [
-        (id_, "Observer" if id_ < 100 else "Follower") for id_ in sorted(roles)
-    ]
-    assert set(roles) | {int(facts["LeaderId"])} == {1, 2, 3, 101, 102, 103}
-    assert versions[0] == 0
-    told = re.findall(r"^(\S+) \(id: (\d) rack: \S+ isFenced: false\) -> \(", versions[1], re.MULTILINE)
-    assert sorted(told) == sorted(zip(cluster.bootstrap.split(","), "123", strict=True))
-    assert "Produce(0): 0 to 1" in versions[1]
-    assert "UNSUPPORTED" in versions[1]  # groups and transactions are not there
+    voters = re.findall(r'"id": (\d+)', facts["CurrentVoters"])
+    assert sorted(voters) == ["101", "102", "103"]
+
+    code, said = tool(f"{QUORUM} describe --replication")
+    assert code == 0
+    roles = {int(row[0]): row[-1] for row in (line.split() for line in said.splitlines()[1:])}
+    assert roles == {
+        id_: "Leader" if id_ == leader else "Observer" if id_ < 100 else "Follower"
+        for id_ in shared_cluster.ids()
+    }
+
+    code, said = tool(f"{TOOLS}.BrokerApiVersionsCommand")
+    assert code == 0
+    told = re.findall(r"^(\S+) \(id: (\d) rack: \S+ isFenced: false\) -> \(", said, re.MULTILINE)
+    assert sorted(told) == sorted(zip(shared_cluster.bootstrap.split(","), "123", strict=True))
+    assert "Produce(0): 0 to 1" in said
+    assert "JoinGroup(11): UNSUPPORTED" in said

@@ -6,19 +6,11 @@ import subprocess
 import kafka_jvm
 import pytest
 import traffic
-from clusters import running_cluster
 
 pytestmark = pytest.mark.interop
 
 COUNT = 50_000 if os.environ.get("CI") == "true" else 20_000
 TOOLS = "org.apache.kafka.tools"
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    kafka_jvm.classpath()
-    with running_cluster(tmp_path_factory.mktemp("java"), 3, 3) as cluster:
-        yield cluster
 
 
 def create(cluster, name, partitions=3):
@@ -27,22 +19,28 @@ def create(cluster, name, partitions=3):
 
 
 @pytest.mark.parametrize("version", [kafka_jvm.DEFAULT_VERSION, kafka_jvm.NEWEST_VERSION])
-def test_java_client_with_default_settings(cluster, version):
+def test_java_client_with_default_settings(shared_cluster, version):
     topic = f"java-{version}"
-    create(cluster, topic)
-    arguments = [cluster.bootstrap, topic, "3", str(COUNT)]
+    create(shared_cluster, topic)
+    arguments = [shared_cluster.bootstrap, topic, "3", str(COUNT)]
     path = kafka_jvm.compiled("StockClient", version)
     assert kafka_jvm.run_java("StockClient", arguments, path) == f"wrote and read {COUNT}\n"
 
 
-def test_console_producer_and_consumer(cluster):
-    create(cluster, "console", 1)
+def test_console_producer_and_consumer(shared_cluster):
+    create(shared_cluster, "console", 1)
     path = kafka_jvm.classpath()
     text = "".join(traffic.value(i).decode() + "\n" for i in range(COUNT))
-    options = ["--bootstrap-server", cluster.bootstrap, "--topic", "console"]
+    options = ["--bootstrap-server", shared_cluster.bootstrap, "--topic", "console"]
     done = subprocess.run(
-        [kafka_jvm.java(), *kafka_jvm.JVM_OPTIONS, "-cp", path, f"{TOOLS}.ConsoleProducer"]
-        + options,
+        [
+            kafka_jvm.java(),
+            *kafka_jvm.JVM_OPTIONS,
+            "-cp",
+            path,
+            f"{TOOLS}.ConsoleProducer",
+            *options,
+        ],
         input=text,
         capture_output=True,
         text=True,

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -103,15 +103,19 @@ class Cluster:
         """Ends every process, SIGTERM first, then SIGKILL; nothing survives this call."""
         if not self.local.exists():
             return
-        processes = [p for p in (self.process(id_) for id_ in self.ids()) if p is not None]
-        for ask in ("terminate", "kill"):
-            for process in processes:
-                try:
-                    getattr(process, ask)()
-                except psutil.NoSuchProcess:
-                    continue
-            _, processes = psutil.wait_procs(processes, timeout=15)
-        assert not processes, f"processes that survive SIGKILL: {processes}"
+        # Brokers first: their controlled shutdown needs controllers.
+        brokers = self.ids("broker")
+        rest = [id_ for id_ in self.ids() if id_ not in brokers]
+        survivors = []
+        for ids in (brokers, rest):
+            processes = [p for p in map(self.process, ids) if p is not None]
+            for ask in ("terminate", "kill"):
+                for process in processes:
+                    with suppress(psutil.NoSuchProcess):
+                        getattr(process, ask)()
+                _, processes = psutil.wait_procs(processes, timeout=8)
+            survivors += processes
+        assert not survivors, f"processes that survive SIGKILL: {survivors}"
 
     def log_tails(self):
         """The ends of all nodes' logs, for the report of a failure."""
