@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 import structlog
 
@@ -26,6 +27,7 @@ from broker import (
 from broker.config import BrokerConfig, StaticValues
 from broker.context import BrokerContext
 from broker.controller_channel import ControllerChannel, Endpoint, client_id
+from broker.directory_assignments import DirectoryAssignments
 from broker.fetchers import Fetchers
 from broker.isr_proposals import IsrProposals
 from broker.lifecycle import BrokerLifecycle, Identity, State
@@ -33,6 +35,7 @@ from broker.log_store import LogStore
 from broker.producer_ids import ProducerIds
 from broker.replica import Replica
 from broker.replica_manager import ReplicaManager
+from broker.tasks import spawn
 from broker.topic_creation import TopicCreation
 from broker.topic_settings import settings_in_image
 from metadata.delta import ImageDelta
@@ -40,7 +43,6 @@ from metadata.image import MetadataImage
 from net.handlers import Api, HandlerTable
 from storage.log_dir import LogDirectory
 from wire.errors import FatalError
-from wire.exits import EXIT_BROKER_TASK_FAILED
 from world.env import Env
 
 Listener = tuple[str, str, int, int]
@@ -86,7 +88,12 @@ class Broker:
             env, self.config, heartbeat, lambda: self.context.image.last_offset, on_fatal
         )
         self.fetchers = Fetchers(
-            env, self.config, self._address, lambda: self.lifecycle.epoch, self._disk_failed
+            env,
+            self.config,
+            self._address,
+            lambda: self.lifecycle.epoch,
+            self._disk_failed,
+            on_fatal,
         )
         self.replicas = ReplicaManager(
             env,
@@ -96,6 +103,7 @@ class Broker:
             on_propose=lambda r, proposal: self.isr.submit(r.topic_id, r.index, proposal),
             on_follow=self.fetchers.follow,
             on_forget=self.fetchers.forget,
+            on_placed=lambda r, directory: self._placed(r, directory),
             on_fatal=on_fatal,
         )
         self.isr = IsrProposals(
@@ -103,6 +111,10 @@ class Broker:
             self.config.node_id,
             lambda: self.lifecycle.epoch,
             self.replicas.alter_partition_answered,
+            on_fatal,
+        )
+        self.directories = DirectoryAssignments(
+            requests, self.config.node_id, lambda: self.lifecycle.epoch, on_fatal
         )
         self.producer_ids = ProducerIds(requests, self.config.node_id, lambda: self.lifecycle.epoch)
         self.context = BrokerContext(
@@ -114,7 +126,7 @@ class Broker:
             forwarding,
             self.producer_ids,
         )
-        self.creation = TopicCreation(self.context)
+        self.creation = TopicCreation(self.context, on_fatal)
 
     # -- what the node asks --------------------------------------------------------------------
 
@@ -224,6 +236,7 @@ class Broker:
         await self.creation.close()
         await self.fetchers.close()
         await self.isr.close()
+        await self.directories.close()
         await self.producer_ids.close()
         await self.replicas.close()
         await self.lifecycle.close()
@@ -255,6 +268,11 @@ class Broker:
         endpoint = None if broker is None else broker.endpoint(self._inter_broker_listener)
         return None if endpoint is None else (endpoint.host, endpoint.port)
 
+    def _placed(self, replica: Replica, directory_id: UUID) -> None:
+        # With one directory the controller needs no word: a replica can be nowhere else.
+        if len(self.store.directories) > 1:
+            self.directories.submit(replica.topic_id, replica.index, directory_id)
+
     def _disk_failed(self, replica: Replica, error: Exception) -> None:
         self.replicas.disk_failed(replica, error)
 
@@ -266,14 +284,5 @@ class Broker:
 
         self._spawn(name, repeat())
 
-    def _spawn(self, name: str, work: Any) -> None:
-        async def guarded() -> None:
-            try:
-                await work
-            except FatalError as error:
-                self._on_fatal(error)
-            except Exception as error:  # noqa: BLE001 - a task that ends unseen would be worse
-                self._log.exception("task_failed", task=name)
-                self._on_fatal(FatalError(EXIT_BROKER_TASK_FAILED, f"{name}: {error}"))
-
-        self._tasks.append(asyncio.get_running_loop().create_task(guarded(), name=name))
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self._tasks.append(spawn(name, work, self._on_fatal))

@@ -16,6 +16,7 @@ import structlog
 from broker.config import BrokerConfig
 from broker.partition import NO_LEADER, Role
 from broker.replica import Replica
+from broker.tasks import OnFatal, spawn
 from net.client import Connection
 from net.errors import NetworkError
 from wire.apis import ApiKey, ErrorCode
@@ -57,7 +58,7 @@ class Fetchers:
     """The fetch loops of one broker, made and ended as partitions change their leaders.
 
     `address` says where a broker's inter-broker listener is; `broker_epoch` is our own epoch.
-    `read_failed` is told when the disk refused what a leader sent.
+    `disk_failed` is told when the disk refused what a leader sent.
     """
 
     def __init__(
@@ -67,8 +68,10 @@ class Fetchers:
         address: Address,
         broker_epoch: Callable[[], int],
         disk_failed: Callable[[Replica, Exception], None],
+        on_fatal: OnFatal,
     ) -> None:
         self.env = env
+        self.on_fatal = on_fatal
         self.config = config
         self.address = address
         self.broker_epoch = broker_epoch
@@ -130,7 +133,7 @@ class Fetcher:
             node_id=owner.config.node_id, source=source
         )
         self.fetches = 0
-        self.task = asyncio.get_running_loop().create_task(self._run(), name=f"fetch-{source}")
+        self.task = spawn(f"fetch-{source}", self._run(), owner.on_fatal)
 
     @property
     def idle(self) -> bool:

@@ -11,6 +11,7 @@ import structlog
 
 from broker.controller_channel import ControllerChannel, ControllerUnreachable
 from broker.partition_events import AlterPartitionAnswered, ProposeIsr
+from broker.tasks import OnFatal, spawn
 from net.errors import UnsupportedVersion
 from wire.apis import ApiKey, ErrorCode
 
@@ -33,8 +34,10 @@ class IsrProposals:
         broker_id: int,
         broker_epoch: Callable[[], int],
         answer: Answer,
+        on_fatal: OnFatal,
     ) -> None:
         self._channel = channel
+        self._on_fatal = on_fatal
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
         self._answer = answer
@@ -49,7 +52,7 @@ class IsrProposals:
         """Takes a proposal; it leaves in this turn of the loop or after the one in flight."""
         self._waiting[topic_id, partition] = proposal
         if self._task is None and not self._closed:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = spawn("isr-proposals", self._run(), self._on_fatal)
 
     async def close(self) -> None:
         """Forgets what was not answered."""

@@ -21,6 +21,7 @@ import structlog
 
 from broker.config import BrokerConfig
 from broker.controller_channel import ControllerChannel, ControllerUnreachable
+from broker.tasks import OnFatal, spawn
 from net.errors import UnsupportedVersion
 from wire.apis import ApiKey, ErrorCode
 from wire.errors import FatalError
@@ -66,7 +67,7 @@ class BrokerLifecycle:
         config: BrokerConfig,
         channel: ControllerChannel,
         metadata_offset: Callable[[], int],
-        on_fatal: Callable[[FatalError], None],
+        on_fatal: OnFatal,
     ) -> None:
         self._env = env
         self._config = config
@@ -88,7 +89,7 @@ class BrokerLifecycle:
 
     def start(self, identity: Identity) -> None:
         """Begins to register and beat, in the background."""
-        self._task = asyncio.get_running_loop().create_task(self._run(identity), name="lifecycle")
+        self._task = spawn("lifecycle", self._run(identity), self._on_fatal)
 
     def ready(self) -> None:
         """The logs are recovered: the broker may be unfenced from now on."""
@@ -124,13 +125,10 @@ class BrokerLifecycle:
             await asyncio.wait([self._task])
 
     async def _run(self, identity: Identity) -> None:
-        try:
-            await self._register(identity)
-            while self.state is not State.STOPPED:
-                pause_ms = await self._beat()
-                await self._pause(pause_ms)
-        except FatalError as error:
-            self._on_fatal(error)
+        await self._register(identity)
+        while self.state is not State.STOPPED:
+            pause_ms = await self._beat()
+            await self._pause(pause_ms)
 
     async def _register(self, identity: Identity) -> None:
         clock = self._env.clock

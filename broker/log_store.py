@@ -28,6 +28,11 @@ class StoredLog:
         self.high_watermark = high_watermark
 
     @property
+    def directory_id(self) -> UUID | None:
+        """The id of the directory it lies in, None where that has none."""
+        return None if self.directory.meta is None else self.directory.meta.directory_id
+
+    @property
     def key(self) -> tuple[str, int]:
         return self.topic, self.index
 
@@ -38,6 +43,8 @@ class LogStore:
     def __init__(self, directories: Sequence[LogDirectory]) -> None:
         assert directories, "a broker needs a log directory"
         self.directories = list(directories)
+        # Logs being opened by directory path: they count when the next one is placed.
+        self._opening: dict[str, int] = {}
 
     @property
     def directory_ids(self) -> tuple[UUID, ...]:
@@ -64,6 +71,15 @@ class LogStore:
         Raises DiskError.
         """
         directory = self._holding(topic, index) or self._chosen(directory_id)
+        self._opening[directory.path] = self._opening.get(directory.path, 0) + 1
+        try:
+            return await self._open_in(directory, topic, topic_id, index, config)
+        finally:
+            self._opening[directory.path] -= 1
+
+    async def _open_in(
+        self, directory: LogDirectory, topic: str, topic_id: UUID, index: int, config: LogConfig
+    ) -> StoredLog:
         log = await directory.open_log(topic, index, config, topic_id)
         if log.topic_id != topic_id:
             await directory.set_stray(topic, index)
@@ -127,4 +143,4 @@ class LogStore:
         for directory in self.directories:
             if directory.meta is not None and directory.meta.directory_id == directory_id:
                 return directory
-        return min(self.directories, key=lambda d: len(d.logs))
+        return min(self.directories, key=lambda d: len(d.logs) + self._opening.get(d.path, 0))

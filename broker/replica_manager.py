@@ -26,6 +26,7 @@ from broker.partition_events import (
     Tick,
 )
 from broker.replica import Replica
+from broker.tasks import OnFatal, spawn
 from broker.topic_settings import TopicSettings
 from broker.waits import Slots, WakeQueue
 from metadata.delta import ImageDelta, compare
@@ -46,7 +47,8 @@ class ReplicaManager:
 
     `settings` gives a topic's effective configuration in an image. `on_propose` sends an ISR
     proposal, `on_follow` makes the fetchers follow a replica's present leader, `on_forget` makes
-    them drop it. `on_fatal` is told what ends the broker. Counters and gauges are attributes.
+    them drop it. `on_placed` tells the controller a replica's directory that it does not know.
+    `on_fatal` is told what ends the broker. Counters and gauges are attributes.
     """
 
     def __init__(
@@ -59,7 +61,8 @@ class ReplicaManager:
         on_propose: Callable[[Replica, ProposeIsr], None],
         on_follow: Callable[[Replica], None],
         on_forget: Callable[[Replica], None],
-        on_fatal: Callable[[FatalError], None],
+        on_placed: Callable[[Replica, UUID], None],
+        on_fatal: OnFatal,
     ) -> None:
         self.env = env
         self.config = config
@@ -73,6 +76,7 @@ class ReplicaManager:
         self._on_propose = on_propose
         self._on_follow = on_follow
         self._on_forget = on_forget
+        self._on_placed = on_placed
         self._on_fatal = on_fatal
         self._by_name: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[Key, Replica] = {}
@@ -219,16 +223,14 @@ class ReplicaManager:
                 # Opening a clean log never waits by itself: here others get their turn.
                 await asyncio.sleep(0)
                 await work
-            except FatalError as error:
-                self._on_fatal(error)
-            except Exception as error:  # noqa: BLE001 - the broker ends, saying why
-                self._on_fatal(FatalError(EXIT_LOG_DIRECTORY_FAILED, f"{directory}: {error}"))
+            except DiskError as error:
+                raise FatalError(EXIT_LOG_DIRECTORY_FAILED, f"{directory}: {error}") from error
             finally:
                 self._slots.give()
                 if self._directory_tasks.get(directory) is task:
                     del self._directory_tasks[directory]
 
-        task = asyncio.get_running_loop().create_task(run(), name=f"replica-{directory}")
+        task = spawn(f"replica-{directory}", run(), self._on_fatal)
         self._directory_tasks[directory] = task
 
     async def _open(self, topic: str, topic_id: UUID, index: int) -> None:
@@ -291,6 +293,9 @@ class ReplicaManager:
         )
         self._by_name[topic, index] = replica
         self._by_id[topic_id, index] = replica
+        placed = stored.directory_id
+        if placed is not None and placed != partition.directory_of(self.config.node_id):
+            self._on_placed(replica, placed)
         replica.tell(EligibleBrokers(self._eligible))
         replica.tell(_assigned(partition))
 

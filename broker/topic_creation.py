@@ -9,6 +9,7 @@ import structlog
 
 from broker.api_forwarded import send_enveloped
 from broker.context import BrokerContext
+from broker.tasks import OnFatal, spawn
 from wire.apis import ApiKey, ErrorCode
 from wire.errors import DecodeError, KafkaError
 from wire.messages import (
@@ -35,8 +36,9 @@ def valid_topic_name(name: str) -> bool:
 class TopicCreation:
     """Asks for missing topics, each once at a time. Counters: `asked`, `failed`."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, on_fatal: OnFatal) -> None:
         self._context = context
+        self._on_fatal = on_fatal
         self._asked: dict[str, asyncio.Task[None]] = {}
         self._log = structlog.get_logger("broker.auto_create").bind(node_id=context.broker_id)
         self.asked = 0
@@ -48,7 +50,7 @@ class TopicCreation:
         if not fresh:
             return
         self.asked += len(fresh)
-        task = asyncio.get_running_loop().create_task(self._create(fresh), name="auto-create")
+        task = spawn("auto-create", self._create(fresh), self._on_fatal)
         for name in fresh:
             self._asked[name] = task
 

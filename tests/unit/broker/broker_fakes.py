@@ -46,6 +46,7 @@ class FakeController:
         self.active = True
         # Stands in for what the envelope's request gets: (header, entity) -> response entity.
         self.forwarded = None
+        self.assigned = []
 
     async def start(self):
         handlers = {
@@ -54,6 +55,7 @@ class FakeController:
             ApiKey.ALTER_PARTITION: (2, 3, self.alter_partition),
             ApiKey.ALLOCATE_PRODUCER_IDS: (0, 0, self.allocate_producer_ids),
             ApiKey.ENVELOPE: (0, 0, self.envelope),
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS: (0, 0, self.assign_replicas_to_dirs),
         }
         table = HandlerTable(
             Api(key, low, high, lambda r, h=handle: self._answer(r, h))
@@ -234,6 +236,17 @@ class FakeController:
             partition_epoch=now.partition_epoch if now else -1,
         )
 
+    def assign_replicas_to_dirs(self, asked, m):
+        self.assigned += [
+            (directory.id_, topic.topic_id, p.partition_index)
+            for directory in asked.directories
+            for topic in directory.topics
+            for p in topic.partitions
+        ]
+        return m.AssignReplicasToDirsResponse(
+            throttle_time=millis(0), error_code=ErrorCode.none, directories=()
+        )
+
     def allocate_producer_ids(self, asked, m):
         start = self.next_producer_id
         self.next_producer_id += 10
@@ -293,13 +306,18 @@ class Cluster:
         # Disks in memory by broker id; a broker without one uses the real disk.
         self.media = {}
 
-    async def start_broker(self, broker_id, *, wait=True, **properties):
+    async def start_broker(self, broker_id, *, wait=True, directories=1, **properties):
         env = self.env
         if broker_id in self.media:
             env = dataclasses.replace(env, disk=self.media[broker_id].mount())
-        directory = await LogDirectory.open(env, f"{self.path}/broker-{broker_id}")
-        if directory.meta is None:
-            await directory.write_meta(MetaProperties(CLUSTER_ID, broker_id, self.env.ids.uuid()))
+        opened = []
+        for number in range(directories):
+            suffix = f"-{number}" if number else ""
+            directory = await LogDirectory.open(env, f"{self.path}/broker-{broker_id}{suffix}")
+            if directory.meta is None:
+                meta = MetaProperties(CLUSTER_ID, broker_id, self.env.ids.uuid())
+                await directory.write_meta(meta)
+            opened.append(directory)
         given = {
             "node.id": str(broker_id),
             "process.roles": "broker",
@@ -311,7 +329,7 @@ class Cluster:
         broker = Broker(
             env,
             StaticConfig(given),
-            [directory],
+            opened,
             CLUSTER_ID,
             self.controller.endpoint,
             on_fatal=self.fatal.append,
