@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from uuid import UUID
 
 import structlog
@@ -35,7 +34,7 @@ from broker.log_store import LogStore
 from broker.producer_ids import ProducerIds
 from broker.replica import Replica
 from broker.replica_manager import ReplicaManager
-from broker.tasks import spawn
+from broker.tasks import Work, spawn
 from broker.topic_creation import TopicCreation
 from broker.topic_settings import settings_in_image
 from metadata.delta import ImageDelta
@@ -207,7 +206,7 @@ class Broker:
             )
         )
         config = self.config
-        self._spawn("come-up", self._come_up())
+        self._spawn("come-up", self._come_up)
         self._every("isr-check", config.replica_lag_time_max_ms // 2, self._check_isr)
         self._every(
             "high-watermarks",
@@ -282,7 +281,7 @@ class Broker:
                 await asyncio.sleep(max(interval_ms, 1) / 1000)
                 await work()
 
-        self._spawn(name, repeat())
+        self._spawn(name, repeat)
 
-    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, name: str, work: Work) -> None:
         self._tasks.append(spawn(name, work, self._on_fatal))

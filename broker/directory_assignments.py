@@ -47,7 +47,7 @@ class DirectoryAssignments:
         """The replica lies in that directory."""
         self._waiting[topic_id, partition] = directory_id
         if self._task is None and not self._closed:
-            self._task = spawn("directories", self._run(), self._on_fatal)
+            self._task = spawn("directories", self._run, self._on_fatal)
 
     async def close(self) -> None:
         """Forgets what was not answered."""

@@ -133,7 +133,7 @@ class Fetcher:
             node_id=owner.config.node_id, source=source
         )
         self.fetches = 0
-        self.task = spawn(f"fetch-{source}", self._run(), owner.on_fatal)
+        self.task = spawn(f"fetch-{source}", self._run, owner.on_fatal)
 
     @property
     def idle(self) -> bool:

@@ -52,7 +52,7 @@ class IsrProposals:
         """Takes a proposal; it leaves in this turn of the loop or after the one in flight."""
         self._waiting[topic_id, partition] = proposal
         if self._task is None and not self._closed:
-            self._task = spawn("isr-proposals", self._run(), self._on_fatal)
+            self._task = spawn("isr-proposals", self._run, self._on_fatal)
 
     async def close(self) -> None:
         """Forgets what was not answered."""

@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -89,7 +90,7 @@ class BrokerLifecycle:
 
     def start(self, identity: Identity) -> None:
         """Begins to register and beat, in the background."""
-        self._task = spawn("lifecycle", self._run(identity), self._on_fatal)
+        self._task = spawn("lifecycle", partial(self._run, identity), self._on_fatal)
 
     def ready(self) -> None:
         """The logs are recovered: the broker may be unfenced from now on."""

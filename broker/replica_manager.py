@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from broker.partition_events import (
     Tick,
 )
 from broker.replica import Replica
-from broker.tasks import OnFatal, spawn
+from broker.tasks import OnFatal, Work, spawn
 from broker.topic_settings import TopicSettings
 from broker.waits import Slots, WakeQueue
 from metadata.delta import ImageDelta, compare
@@ -188,7 +189,7 @@ class ReplicaManager:
                 replica.tell(_assigned(partition))
             elif (topic_id, index) not in self._opening:
                 self._opening[topic_id, index] = None
-                self._start(f"{topic}-{index}", self._open(topic, topic_id, index))
+                self._start(f"{topic}-{index}", partial(self._open, topic, topic_id, index))
         elif replica is not None:
             self._remove(replica, ErrorCode.not_leader_or_follower)
 
@@ -211,7 +212,7 @@ class ReplicaManager:
 
     # -- opening and removing ------------------------------------------------------------------
 
-    def _start(self, directory: str, work: Any) -> None:
+    def _start(self, directory: str, work: Work) -> None:
         """Runs `work` after whatever is under way with that directory."""
         before = self._directory_tasks.get(directory)
 
@@ -222,7 +223,7 @@ class ReplicaManager:
             try:
                 # Opening a clean log never waits by itself: here others get their turn.
                 await asyncio.sleep(0)
-                await work
+                await work()
             except DiskError as error:
                 raise FatalError(EXIT_LOG_DIRECTORY_FAILED, f"{directory}: {error}") from error
             finally:
@@ -230,7 +231,7 @@ class ReplicaManager:
                 if self._directory_tasks.get(directory) is task:
                     del self._directory_tasks[directory]
 
-        task = spawn(f"replica-{directory}", run(), self._on_fatal)
+        task = spawn(f"replica-{directory}", run, self._on_fatal)
         self._directory_tasks[directory] = task
 
     async def _open(self, topic: str, topic_id: UUID, index: int) -> None:
@@ -306,7 +307,7 @@ class ReplicaManager:
         self._on_forget(replica)
         replica.closed(error)
         self._log.info("replica_removed", topic=replica.topic, partition=replica.index)
-        self._start(replica.name, self.store.delete(replica.stored))
+        self._start(replica.name, partial(self.store.delete, replica.stored))
 
     # -- what the controller and time bring ----------------------------------------------------
 

@@ -12,14 +12,15 @@ from wire.errors import FatalError
 from wire.exits import EXIT_BROKER_TASK_FAILED
 
 OnFatal = Callable[[FatalError], None]
+Work = Callable[[], Coroutine[Any, Any, None]]
 
 
-def spawn(name: str, work: Coroutine[Any, Any, None], on_fatal: OnFatal) -> asyncio.Task[None]:
-    """Runs `work`; an error that leaves it goes to `on_fatal`, as itself if it is fatal by type."""
+def spawn(name: str, work: Work, on_fatal: OnFatal) -> asyncio.Task[None]:
+    """Runs `work()`; an error that leaves it goes to `on_fatal`, as itself if it is fatal by type."""
 
     async def guarded() -> None:
         try:
-            await work
+            await work()
         except FatalError as error:
             on_fatal(error)
         except Exception as error:  # noqa: BLE001 - reported, and the broker ends

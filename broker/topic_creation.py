@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import structlog
@@ -50,7 +51,7 @@ class TopicCreation:
         if not fresh:
             return
         self.asked += len(fresh)
-        task = spawn("auto-create", self._create(fresh), self._on_fatal)
+        task = spawn("auto-create", partial(self._create, fresh), self._on_fatal)
         for name in fresh:
             self._asked[name] = task
 
