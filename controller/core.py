@@ -34,8 +34,9 @@ from controller.events import (
     Tick,
 )
 from controller.heartbeats import Heartbeats
+from controller.record_versions import encode_record
 from metadata.image import EMPTY, MetadataImage
-from metadata.records import NoOpRecord, Record, RegisterBrokerRecord, encode_at
+from metadata.records import NoOpRecord, Record, RegisterBrokerRecord
 from wire.errors import ErrorCode, KafkaError
 
 # A tick that comes this much later than asked for means that we were held up ourselves, and
@@ -282,7 +283,7 @@ class Controller:
             return
         context = self._context
         level = context.metadata_version if metadata_version is None else metadata_version
-        encoded = [encode_at(record, level) for record in records]
+        encoded = [encode_record(record, level) for record in records]
         start = 0
         for end in self._batch_ends(encoded, atomic):
             self._append_batch(records[start:end], tuple(encoded[start:end]))

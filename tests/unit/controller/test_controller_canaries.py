@@ -77,13 +77,13 @@ def test_an_answer_before_its_commit(monkeypatch):
 
 def test_a_standby_that_reads_other_bytes(monkeypatch):
     scene = cluster()
-    real = core.encode_at
+    real = core.encode_record
 
     def garbled(record, level):
         if isinstance(record, PartitionChangeRecord):
             record = PartitionChangeRecord(partition_id=0, topic_id=record.topic_id, isr=(2,))
         return real(record, level)
 
-    monkeypatch.setattr(core, "encode_at", garbled)
+    monkeypatch.setattr(core, "encode_record", garbled)
     with pytest.raises(AssertionError, match="topics"):
         scene.pass_ms(12_000, alive=(2, 3))

@@ -11,10 +11,14 @@ from metadata.records import (
     NO_LEADER,
     AbortTransactionRecord,
     BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     NoOpRecord,
     PartitionChangeRecord,
+    PartitionRecord,
+    RegisterBrokerRecord,
+    decode,
 )
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, FatalError
@@ -451,3 +455,28 @@ def test_other_records_are_split_by_their_bytes_too():
     assert sum(map(len, batches)) == 49
     assert len(batches) > 1
     assert all(sum(map(len, b)) <= 2_000 for b in batches)
+
+
+def test_records_have_the_versions_that_kafka_writes():
+    scene = Scene().lead()
+    scene.start_broker(1, dirs=(UUID(int=801), UUID(int=802)))
+    scene.start_broker(2)
+    scene.create_topic("t", assignments={0: (1, 2)})
+    scene.heartbeat(1, offline_log_dirs=(UUID(int=801),))
+    scene.heartbeat(1, want_shut_down=True)
+    scene.pass_ms(9_001)
+    found = {}
+    for _, _, values in scene.log:
+        for value in values:
+            record = decode(value)
+            if isinstance(record.record, BrokerRegistrationChangeRecord):
+                change = record.record
+                kind = (change.fenced, change.in_controlled_shutdown, bool(change.log_dirs))
+                found[kind] = record.version
+            else:
+                found[type(record.record)] = record.version
+    assert found[-1, 0, False] == found[1, 0, False] == 0
+    assert found[0, 1, False] == 1
+    assert found[0, 0, True] == 2
+    assert (found[RegisterBrokerRecord], found[PartitionRecord]) == (3, 2)
+    assert found[PartitionChangeRecord] == 2
