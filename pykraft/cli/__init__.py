@@ -10,19 +10,19 @@ from collections.abc import Sequence
 
 from wire.errors import KafkaError
 
-# noun -> one line of help; the module of the same name has `add_arguments(parser)`.
+# noun -> (module with `add_arguments(parser)`, one line of help)
 NOUNS = {
-    "cluster": "a local cluster: up, status, kill, start, stop, down",
-    "server": "one node in the foreground",
-    "storage": "prepare and look at log directories",
-    "topics": "create, list, describe, delete topics; add partitions",
-    "configs": "describe and alter topic and broker configs",
-    "brokers": "list registered brokers; unregister one",
-    "quorum": "describe the controller quorum",
-    "elect": "elect preferred (or, where allowed, unclean) leaders",
-    "watch": "committed metadata changes as they happen",
-    "log": "decode log and snapshot files",
-    "audit": "is a metadata log sound, what did it say when (in Spark)",
+    "cluster": ("pykraft.cli.cluster", "a local cluster: up, status, kill, start, stop, down"),
+    "server": ("pykraft.cli.server", "one node in the foreground"),
+    "storage": ("pykraft.cli.storage", "prepare and look at log directories"),
+    "topics": ("pykraft.cli.topics", "create, list, describe, delete topics; add partitions"),
+    "configs": ("pykraft.cli.configs", "describe and alter topic and broker configs"),
+    "brokers": ("pykraft.cli.brokers", "list registered brokers; unregister one"),
+    "quorum": ("pykraft.cli.quorum", "describe the controller quorum"),
+    "elect": ("pykraft.cli.elect", "elect preferred (or, where allowed, unclean) leaders"),
+    "watch": ("pykraft.cli.watch", "committed metadata changes as they happen"),
+    "log": ("pykraft.cli.log", "decode log and snapshot files"),
+    "audit": ("pykraft.cli.audit", "is a metadata log sound, what did it say when (in Spark)"),
 }
 
 
@@ -35,10 +35,10 @@ def _parser(noun: str | None) -> argparse.ArgumentParser:
         prog="pykraft", description="A KRaft cluster in Python, and an audit of its metadata log."
     )
     nouns = parser.add_subparsers(dest="noun", metavar="COMMAND", required=True)
-    for name, summary in NOUNS.items():
+    for name, (module, summary) in NOUNS.items():
         child = nouns.add_parser(name, help=summary, description=summary)
         if name == noun:
-            importlib.import_module(f"pykraft.cli.{name}").add_arguments(child)
+            importlib.import_module(module).add_arguments(child)
     return parser
 
 
