@@ -63,6 +63,7 @@ def on_fetch(q: Quorum, token: int, link: int, request: FetchRequest) -> None:
         return
     progress = progress_of(q, role, request.replica)
     if progress is not None:
+        progress.key = request.replica  # with static voters it tells its directory id only here
         _note_fetch(q, progress, request.offset)
         heard_from(q, role, request.replica)
         if q.voters.contains(request.replica):

@@ -65,7 +65,7 @@ class Member:
         config = RaftConfig(
             node_id=self.node_id,
             directory_id=UUID(int=5000 + self.node_id),
-            cluster_id="test-cluster",
+            cluster_id=self.cluster.cluster_id,
             voters=self.cluster.voters,
             observer=self.node_id not in self.cluster.voters,
             **self.cluster.settings,
@@ -99,8 +99,13 @@ class Member:
 
 
 class Cluster:
-    def __init__(self, path, voters=3, observers=0, **settings):
+    """Members 1..n vote, those after them observe. `foreign` voters are left to the test."""
+
+    def __init__(
+        self, path, voters=3, observers=0, *, foreign=(), cluster_id="test-cluster", **settings
+    ):
         self.path = path
+        self.cluster_id = cluster_id
         ports = free_ports(voters)
         self.voters = {i + 1: ("127.0.0.1", port) for i, port in enumerate(ports)}
         self.settings = {
@@ -111,7 +116,8 @@ class Cluster:
             "fetch_max_wait_ms": 200,
             **settings,
         }
-        self.members = {i: Member(self, i) for i in range(1, voters + observers + 1)}
+        ids = [i for i in range(1, voters + observers + 1) if i not in foreign]
+        self.members = {i: Member(self, i) for i in ids}
 
     async def start(self):
         for member in self.members.values():
