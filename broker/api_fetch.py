@@ -173,7 +173,11 @@ class FetchJob:
                 self._asked.replica_id, self._asked.replica_epoch, offset, asked.log_start_offset
             )
         self._starts += log.log_start_offset
-        upto = log.end_offset if follower else core.high_watermark
+        stable = core.high_watermark
+        committed_only = self._asked.isolation_level == _READ_COMMITTED and not follower
+        if committed_only:
+            stable = replica.last_stable_offset()
+        upto = log.end_offset if follower else stable
         records: tuple[Any, ...] = ()
         size = 0
         if offset < upto and (self._left > 0 or self.size == 0):
@@ -192,9 +196,9 @@ class FetchJob:
             asked.partition,
             0,
             core.high_watermark,
-            core.high_watermark,
+            stable,
             log.log_start_offset,
-            () if self._asked.isolation_level == _READ_COMMITTED and not follower else None,
+            () if committed_only else None,
             records=records,
             records_size=size,
         )

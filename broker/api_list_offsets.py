@@ -21,6 +21,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 _SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 _ANY_REPLICA = -2
+_READ_COMMITTED = 1
 
 # (timestamp, offset, leader epoch)
 Found = tuple[int, int, int]
@@ -47,7 +48,7 @@ def _handle(context: BrokerContext, request: Request) -> Any:
                 error = ErrorCode.invalid_request
             else:
                 try:
-                    found = _find(context, asked.replica_id, topic.name, partition, version)
+                    found = _find(context, asked, topic.name, partition, version)
                 except KafkaError as refused:
                     error = refused.code
                 except (DiskError, DamagedFile, DecodeError) as problem:
@@ -67,7 +68,8 @@ def _handle(context: BrokerContext, request: Request) -> Any:
     return fill(m.ListOffsetsResponse, throttle_time=millis(0), topics=tuple(topics))
 
 
-def _find(context: BrokerContext, replica_id: int, topic: str, asked: Any, version: int) -> Found:
+def _find(context: BrokerContext, request: Any, topic: str, asked: Any, version: int) -> Found:
+    replica_id = request.replica_id
     timestamp = asked.timestamp
     if timestamp < 0 and version < _SINCE.get(timestamp, 0):
         raise KafkaError(
@@ -88,6 +90,8 @@ def _find(context: BrokerContext, replica_id: int, topic: str, asked: Any, versi
         raise KafkaError(error)
     consumer = replica_id < 0
     limit = core.high_watermark if consumer else log.end_offset
+    if consumer and getattr(request, "isolation_level", 0) == _READ_COMMITTED:
+        limit = replica.last_stable_offset()
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         start = log.log_start_offset
         return -1, start, _epoch_at(replica, start)

@@ -16,6 +16,7 @@ from broker import (
     api_describe_producers,
     api_describe_topic_partitions,
     api_fetch,
+    api_find_coordinator,
     api_forwarded,
     api_init_producer_id,
     api_list_offsets,
@@ -43,6 +44,8 @@ from net.handlers import Api, HandlerTable
 from storage.log_dir import LogDirectory
 from wire.errors import FatalError
 from world.env import Env
+
+_DELETE_CHECK_MS = 30_000
 
 Listener = tuple[str, str, int, int]
 """(name, advertised host, advertised port, security protocol) of one listener."""
@@ -136,6 +139,7 @@ class Broker:
         for api in (
             api_produce,
             api_fetch,
+            api_find_coordinator,
             api_list_offsets,
             api_offset_for_leader_epoch,
             api_delete_records,
@@ -215,6 +219,10 @@ class Broker:
         )
         self._every("flush", config.log_flush_offset_checkpoint_interval_ms, self.replicas.flush)
         self._every("retention", config.log_retention_check_interval_ms, self._retention)
+        self._every("late-deletes", _DELETE_CHECK_MS, self.replicas.delete_due_files)
+        self._every(
+            "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire
+        )
 
     async def wait_running(self) -> None:
         """Until the broker is caught up, its logs are recovered and it is unfenced."""
@@ -260,7 +268,9 @@ class Broker:
         count = self.replicas.delete_retired_segments()
         if count:
             self._log.info("segments_retired", count=count)
-        await self.replicas.delete_due_files()
+
+    async def _expire(self) -> None:
+        self.replicas.expire_producers()
 
     def _address(self, broker_id: int) -> tuple[str, int] | None:
         broker = self.context.image.broker(broker_id)

@@ -50,6 +50,8 @@ class BrokerConfig:
     transaction_state_log_num_partitions: int = 50
     transaction_state_log_replication_factor: int = 3
     transaction_state_log_min_isr: int = 2
+    producer_id_expiration_ms: int = 86_400_000
+    producer_id_expiration_check_interval_ms: int = 600_000
     given: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod

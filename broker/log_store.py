@@ -112,7 +112,9 @@ class LogStore:
         for directory in self.directories:
             kept = {k: v for k, v in directory.high_watermarks.items() if k not in directory.logs}
             now = {s.key: mark for s, mark in marks.items() if s.directory is directory}
-            await directory.write_high_watermarks({**kept, **now})
+            marks_here = {**kept, **now}
+            if marks_here != directory.high_watermarks:
+                await directory.write_high_watermarks(marks_here)
 
     async def flush(self) -> None:
         """Makes all logs durable and writes recovery points and log starts."""

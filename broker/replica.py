@@ -185,6 +185,12 @@ class Replica:
         self.tell(LogStartMoved(offset))
         self._wake_all()
 
+    def last_stable_offset(self) -> int:
+        """Up to where a read_committed consumer may read: no open transaction lies before it."""
+        first_open = self.log.first_open_offset
+        mark = self.core.high_watermark
+        return mark if first_open is None or first_open > mark else first_open
+
     # -- followers -----------------------------------------------------------------------------
 
     def follower_fetched(

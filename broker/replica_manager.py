@@ -335,6 +335,12 @@ class ReplicaManager:
             replica.log_start_moved()
         return count
 
+    def expire_producers(self) -> int:
+        """Forgets producers that wrote nothing for producer.id.expiration.ms; how many."""
+        wall_ms = self.env.clock.wall_ms()
+        limit_ms = self.config.producer_id_expiration_ms
+        return sum(r.log.producers.expire(wall_ms, limit_ms) for r in self)
+
     async def delete_due_files(self) -> None:
         """Removes the files of segments that went long enough ago."""
         await self.store.delete_due(self.env.clock.now_ms())

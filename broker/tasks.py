@@ -16,7 +16,7 @@ Work = Callable[[], Coroutine[Any, Any, None]]
 
 
 def spawn(name: str, work: Work, on_fatal: OnFatal) -> asyncio.Task[None]:
-    """Runs `work()`; an error that leaves it goes to `on_fatal`, as itself if it is fatal by type."""
+    """Runs `work()`; an error that leaves it goes to `on_fatal`, wrapped unless it is fatal."""
 
     async def guarded() -> None:
         try:

@@ -54,6 +54,7 @@ class FakeController:
             ApiKey.BROKER_HEARTBEAT: (0, 1, self.heartbeat),
             ApiKey.ALTER_PARTITION: (2, 3, self.alter_partition),
             ApiKey.ALLOCATE_PRODUCER_IDS: (0, 0, self.allocate_producer_ids),
+            ApiKey.DESCRIBE_QUORUM: (0, 2, self.describe_quorum),
             ApiKey.ENVELOPE: (0, 0, self.envelope),
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: (0, 0, self.assign_replicas_to_dirs),
         }
@@ -234,6 +235,33 @@ class FakeController:
             leader_epoch=now.leader_epoch if now else -1,
             isr=now.isr if now else (),
             partition_epoch=now.partition_epoch if now else -1,
+        )
+
+    def describe_quorum(self, asked, m):
+        voter = fill(
+            m.ReplicaState,
+            replica_id=100,
+            replica_directory_id=UUID(int=5 << 64),
+            log_end_offset=9,
+        )
+        partition = fill(
+            m.PartitionData,
+            partition_index=asked.topics[0].partitions[0].partition_index,
+            error_code=ErrorCode.none,
+            error_message="fine",
+            leader_id=100,
+            leader_epoch=7,
+            high_watermark=8,
+            current_voters=(voter,),
+            observers=(),
+        )
+        topic = m.TopicData(topic_name=asked.topics[0].topic_name, partitions=(partition,))
+        return fill(
+            m.DescribeQuorumResponse,
+            error_code=ErrorCode.none,
+            error_message=None,
+            topics=(topic,),
+            nodes=(),
         )
 
     def assign_replicas_to_dirs(self, asked, m):

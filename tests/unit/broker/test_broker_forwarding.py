@@ -185,6 +185,22 @@ def test_requests_and_answers_pass_unchanged(tmp_path):
     asyncio.run(main())
 
 
+def test_the_quorum_is_described_by_the_controller(tmp_path):
+    async def main():
+        async with cluster(tmp_path) as c:
+            connection = await c.connect(1)
+            for version in range(3):
+                asked = describe_quorum(request_module(ApiKey.DESCRIBE_QUORUM, version))
+                answer = await connection.send(asked, 5000)
+                [topic] = answer.topics
+                [partition] = topic.partitions
+                assert (topic.topic_name, partition.leader_id) == ("q", 100)
+                assert (partition.leader_epoch, partition.high_watermark) == (7, 8)
+                assert partition.current_voters[0].log_end_offset == 9
+
+    asyncio.run(main())
+
+
 def test_without_a_controller_each_is_told_so_in_its_own_form(tmp_path):
     async def main():
         async with cluster(tmp_path, request_timeout_ms=300) as c:
