@@ -82,8 +82,10 @@ class Tally:
         return self._times.get(code, 0)
 
     def findings(self) -> list[Finding]:
+        """One finding a code, in the order of their first offsets."""
         found = []
-        for code, (offset, epoch, timestamp, detail) in self._first.items():
+        for code in sorted(self._first, key=lambda code: (self._first[code][0], code)):
+            offset, epoch, timestamp, detail = self._first[code]
             text = f"{self._times[code]} times, first at offset {offset}: {detail}"
             found.append(Finding(code, "replay", text, None, offset, epoch, timestamp))
         return found

@@ -59,6 +59,7 @@ class Partitions:
     leader: Ints
     isr: IntArrays
     replicas: IntArrays
+    plain: Mask  # a change of leader and ISR alone
     leader_epoch: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     partition_epoch: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
@@ -109,6 +110,7 @@ def partition_record(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
         leader=big_endian(data, fixed, ">i4"),
         isr=IntArrays(isr_at, isr),
         replicas=IntArrays(replicas_at, replicas),
+        plain=np.zeros(len(at), dtype=np.bool_),
         leader_epoch=big_endian(data, fixed + 4, ">i4"),
         partition_epoch=big_endian(data, fixed + 8, ">i4"),
     )
@@ -139,6 +141,7 @@ def partition_change(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
         leader=leader,
         isr=IntArrays(read.start["isr"], read.count["isr"]),
         replicas=IntArrays(read.start["replicas"], read.count["replicas"]),
+        plain=~read.others & (read.start["replicas"] < 0),
     )
 
 
@@ -163,6 +166,7 @@ class _Tags:
         self.start = {name: np.full(n, -1, dtype=np.int64) for name in names}
         self.count = {name: np.full(n, -1, dtype=np.int64) for name in names}
         self._data, self._limit, self._known = data, limit, tags
+        self.others = np.zeros(n, dtype=np.bool_)  # rows with a tag that has no name here
         self._here = at.copy()
         section, self._here, fine = uvarints(data, self._here)
         self.ok &= fine & (section <= _MOST_TAGS)
@@ -197,6 +201,8 @@ class _Tags:
             if name:
                 self.start[name][rows[which]] = start
                 self.count[name][rows[which]] = count
+            else:
+                self.others[rows[which]] = True
         good &= known
         self._here[rows] = np.where(good, after, self._here[rows])
         self.ok[rows[~good]] = False

@@ -17,12 +17,31 @@ import numpy as np
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import (
     AbortTransactionRecord,
+    AccessControlEntryRecord,
     BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
+    FeatureLevelRecord,
+    FenceBrokerRecord,
+    NoOpRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    RegisterControllerRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveDelegationTokenRecord,
+    RemoveUserScramCredentialRecord,
+    UnfenceBrokerRecord,
+    UnregisterBrokerRecord,
+    UserScramCredentialRecord,
+    ZkMigrationStateRecord,
 )
 from metadata.soundness import check, check_transaction
 from metadata.state import state_json
 from spark_audit import kernels
+from spark_audit.changes import FEWEST, Changes, apply_changes, plain_changes
 from spark_audit.files import Files, SnapshotFile
 from spark_audit.findings import Finding, Tally
 from spark_audit.frames import Ints
@@ -31,6 +50,19 @@ from spark_audit.snapshots import Snapshot, apply_item, read_snapshot
 from spark_audit.walk import walk
 from wire.control import Control
 from wire.errors import DecodeError
+
+# Records that neither read nor write topics.
+_FREE = [
+    kind.API_KEY
+    for kind in (
+        RegisterBrokerRecord, UnregisterBrokerRecord, ConfigRecord, FenceBrokerRecord,
+        UnfenceBrokerRecord, DelegationTokenRecord, UserScramCredentialRecord, FeatureLevelRecord,
+        ClientQuotaRecord, ProducerIdsRecord, BrokerRegistrationChangeRecord,
+        AccessControlEntryRecord, RemoveAccessControlEntryRecord, NoOpRecord,
+        ZkMigrationStateRecord, RemoveUserScramCredentialRecord, RemoveDelegationTokenRecord,
+        RegisterControllerRecord,
+    )
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +194,40 @@ class Replayer:
 
     def _feed_steady(self, rows: Rows, busy: Ints, first: int, n: int) -> None:
         """Rows first..n, which continue the log without gaps: of the no-op records, only those
-        are looked at that a snapshot or the end of the rows stands behind."""
+        are looked at that a snapshot or the end of the rows stands behind, and changes of leaders
+        and ISRs are applied a run at a time."""
         self._stand()
         start = int(rows.offset[0])
         ends = [s.file.end_offset - start - 1 for s in self._to_compare[self._compared :]]
-        stops = [end for end in ends if first <= end < n]
-        wanted = np.union1d(busy, np.array([*stops, n - 1], dtype=np.int64))
+        stops = {end: None for end in ends if first <= end < n}
+        stops[n - 1] = None
+        changes = plain_changes(rows)
+        single = np.setdiff1d(busy, changes.rows, assume_unique=True)
+        wanted = np.union1d(single, np.array(list(stops), dtype=np.int64))
+        ordered = _ordered(rows)
+        done = first
         for row in wanted[wanted >= first].tolist():
+            is_change = bool(np.searchsorted(changes.rows, row, "right")) and bool(
+                changes.rows[np.searchsorted(changes.rows, row, "right") - 1] == row
+            )
+            if is_change or ordered[row] or row in stops:
+                self._run(rows, changes, done, row + 1 if is_change else row)
+                done = row + 1
             self._expected = start + row
+            self._one(rows, row, is_change)
+            if row in stops:
+                self._stand()
+
+    def _run(self, rows: Rows, changes: Changes, start: int, stop: int) -> None:
+        """Applies the plain partition changes among rows start..stop."""
+        run = changes.between(start, stop)
+        if len(run) >= FEWEST:
+            image = apply_changes(self.outcome.image, run)
+            if image is not None:
+                self.outcome.image = image
+                return
+        for row in run.rows.tolist():
             self._one(rows, row, False)
-            self._stand()
 
     def _one(self, rows: Rows, row: int, quiet: bool) -> None:
         self._stand()
@@ -258,6 +314,14 @@ class Replayer:
         for snapshot in self._to_compare[self._compared :]:
             outcome.compared.append(Compared(snapshot.file.name, snapshot.records, None))
         return outcome
+
+
+def _ordered(rows: Rows) -> Any:
+    """Which rows must keep their order with partition changes: those that touch topics, open or
+    close transactions, or are not known."""
+    found = rows.kinds()
+    free = found.known & np.isin(found.api_key, _FREE)
+    return ~(free | rows.control)
 
 
 def _no_ops(rows: Rows) -> Any:

@@ -144,6 +144,7 @@ def _only(columns: Partitions, keep: Mask) -> Partitions:
         leader=columns.leader[keep],
         isr=lists(columns.isr),
         replicas=lists(columns.replicas),
+        plain=columns.plain[keep],
         leader_epoch=columns.leader_epoch[keep] if full else columns.leader_epoch,
         partition_epoch=columns.partition_epoch[keep] if full else columns.partition_epoch,
     )
