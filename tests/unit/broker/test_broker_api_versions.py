@@ -106,6 +106,7 @@ def test_what_is_advertised_is_what_is_tested(tmp_path):
             ApiKey.FETCH: (4, 18),
             ApiKey.LIST_OFFSETS: (1, 11),
             ApiKey.METADATA: (0, 13),
+            ApiKey.FIND_COORDINATOR: (0, 6),
             ApiKey.API_VERSIONS: (0, 4),
             ApiKey.CREATE_TOPICS: (2, 7),
             ApiKey.DELETE_TOPICS: (1, 6),
