@@ -12,7 +12,6 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import fill, millis, response_class, response_module
 
-MIN_VERSION, MAX_VERSION = 0, 2
 BROKERS, CONTROLLERS = 1, 2
 _NOT_ASKED = -(1 << 31)
 

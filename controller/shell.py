@@ -20,7 +20,8 @@ from controller import envelope
 from controller.apis import APIS
 from controller.config import ControllerConfig
 from controller.core import Controller
-from controller.describe_cluster import MAX_VERSION, MIN_VERSION, describe_cluster
+from controller.describe_cluster import describe_cluster
+from controller.describe_configs import describe_configs
 from controller.events import (
     ApiRequest,
     AppendRecords,
@@ -126,9 +127,8 @@ class ControllerShell:
             for _, api in sorted(APIS.items())
         ]
         table.append(Api(ApiKey.ENVELOPE, 0, 0, self._handle_envelope))
-        table.append(
-            Api(ApiKey.DESCRIBE_CLUSTER, MIN_VERSION, MAX_VERSION, self._handle_describe_cluster)
-        )
+        table.append(Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, self._handle_describe_configs))
+        table.append(Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, self._handle_describe_cluster))
         return table
 
     # What the log tells.
@@ -205,6 +205,11 @@ class ControllerShell:
             cluster_id=self._config.cluster_id,
             leader_id=self._leader_id,
             listener=self._listener,
+        )
+
+    def _handle_describe_configs(self, request: Request) -> Any:
+        return describe_configs(
+            request.api_version, request.entity(), self._committed, self._config
         )
 
     def _ask(

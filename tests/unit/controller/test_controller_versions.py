@@ -10,13 +10,15 @@ import pytest
 from controller_scene import Scene
 
 from controller.apis import APIS
+from controller.config import ControllerConfig
 from controller.describe_cluster import describe_cluster
+from controller.describe_configs import describe_configs
 from controller.events import ApiRequest
 from metadata.image import EMPTY
-from metadata.records import Endpoint, RegisterControllerRecord
+from metadata.records import ConfigRecord, Endpoint, RegisterControllerRecord, TopicRecord
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.messages import decode_body, encode_body, fill, request_class
+from wire.messages import decode_body, encode_body, fill, request_class, request_module
 
 SAMPLES = {
     "int8": 1,
@@ -160,3 +162,47 @@ def test_describe_cluster(version):
     ]
     assert ask(1).error_code is ErrorCode.mismatched_endpoint_type
     assert ask(7).error_code is ErrorCode.unsupported_endpoint_type
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_describe_configs(version):
+    image = EMPTY.apply(TopicRecord(name="t", topic_id=UUID(int=9)))
+    for kind, name, key, value in (
+        (2, "t", "retention.ms", "5"),
+        (4, "", "log.segment.bytes", "2000000"),
+        (4, "3000", "log.retention.ms", "7"),
+    ):
+        image = image.apply(
+            ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
+        )
+    module = request_module(ApiKey.DESCRIBE_CONFIGS, version)
+
+    def ask(kind, name, keys=None):
+        request = fill(
+            module.DescribeConfigsRequest,
+            resources=(
+                module.DescribeConfigsResource(
+                    resource_type=kind, resource_name=name, configuration_keys=keys
+                ),
+            ),
+            include_synonyms=True,
+            include_documentation=True,
+        )
+        config = ControllerConfig(node_id=3000, cluster_id="c", static={"num.partitions": "4"})
+        (result,) = round_trip(describe_configs(version, request, image, config)).results
+        return result.error_code, {c.name: c for c in result.configs}
+
+    code, topic = ask(2, "t")
+    assert code is ErrorCode.none
+    assert (topic["retention.ms"].value, topic["retention.ms"].config_source) == ("5", 1)
+    assert (topic["segment.bytes"].value, topic["segment.bytes"].config_source) == ("2000000", 3)
+    assert [s.source for s in topic["segment.bytes"].synonyms] == [3, 5]
+    assert not topic["retention.ms"].read_only
+    assert list(ask(2, "t", ("retention.ms",))[1]) == ["retention.ms"]
+    assert list(ask(4, "")[1]) == ["log.segment.bytes"]
+    own = ask(4, "3000")[1]
+    assert (own["log.retention.ms"].value, own["log.retention.ms"].config_source) == ("7", 2)
+    assert (own["num.partitions"].value, own["num.partitions"].read_only) == ("4", True)
+    assert ask(2, "nope")[0] is ErrorCode.unknown_topic_or_partition
+    assert ask(4, "7")[0] is ErrorCode.invalid_request
+    assert ask(8, "7")[0] is ErrorCode.invalid_request
