@@ -74,6 +74,10 @@ class Applier:
         """The log was cut."""
         self._own = {base: batch for base, batch in self._own.items() if base < offset}
 
+    def hold(self) -> None:
+        """Hand on nothing more from the log, which is about to be replaced by a snapshot."""
+        self._committed = self.applied
+
     def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
         """Replace all that was applied by a complete snapshot."""
         self._own.clear()

@@ -48,7 +48,7 @@ from wire import control
 from wire.batch import build_batch
 from wire.errors import ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_METADATA_DISK_FAILED
-from world.env import DiskError, Env
+from world.env import DiskError, DiskFull, Env
 
 __all__ = ["NotLeader", "RaftNode"]
 
@@ -87,6 +87,7 @@ class RaftNode:
         self.reads = Reads(self.tell)
         self.leader_known = LeaderAndEpoch(None, 0)
         self.stopped = False
+        self._started = False
         self._listener = listener
         self._on_fatal = on_fatal
         self._applier = Applier(self.log, listener, self.fail_for)
@@ -129,6 +130,7 @@ class RaftNode:
             needs_end=opened.needs_end,
         )
         logger.info("raft_started", state=self.core.state.describe(), needs_end=opened.needs_end)
+        self._started = True
         self.tell(Started())
         self._plan_cleaning()
 
@@ -147,7 +149,12 @@ class RaftNode:
             )
 
     async def stop(self, *, resign_wait_ms: int = _RESIGN_WAIT_MS) -> None:
-        """Hand leadership over, make everything durable, close all files."""
+        """Hand leadership over, make everything durable, close all files.
+
+        Does nothing if the node never started.
+        """
+        if not self._started:
+            return
         if not self.stopped and isinstance(self.core.state.role, Leader):
             try:
                 async with asyncio.timeout(resign_wait_ms / 1000):
@@ -351,7 +358,7 @@ class RaftNode:
         """Keep the state as of `offset` (exclusive) and `epoch` as a snapshot, and drop what
         retention no longer wants. `offset` ends a batch that was handed to the listener.
 
-        Raises FatalError if the disk failed.
+        If the disk is full nothing is kept, and all goes on. Raises FatalError if it failed.
         """
         snapshot = OffsetAndEpoch(offset, epoch)
         assert offset <= self.applied_offset, (offset, self.applied_offset)
@@ -378,6 +385,10 @@ class RaftNode:
                 kraft_version=self.kraft_version,
                 voters=voters,
             )
+        except DiskFull as error:
+            # The log is still whole: a later snapshot will stand for this one.
+            logger.error("snapshot_not_written", offset=offset, reason=str(error))
+            return
         except DiskError as error:
             raise FatalError(EXIT_METADATA_DISK_FAILED, f"snapshot {snapshot}: {error}") from error
         if not self.stopped:
@@ -404,9 +415,10 @@ class RaftNode:
 
     async def _delete_files(self) -> None:
         try:
+            await self.log.snapshots.remove_dropped()
             await self.log.log.delete_due_files(self.env.clock.now_ms())
         except DiskError as error:
-            logger.warning("old_segments_not_deleted", reason=str(error))
+            logger.warning("old_files_not_deleted", reason=str(error))
 
     def status(self) -> dict[str, Any]:
         """Figures for metrics and logs."""

@@ -279,6 +279,7 @@ class Performer:
 
     def _restart_log(self, effect: fx.RestartLog) -> None:
         self._truncations = effect.truncations
+        self._applier.hold()
         self._block(self._restart(effect.snapshot), "raft-restart-log")
 
     async def _restart(self, snapshot: OffsetAndEpoch) -> None:

@@ -144,6 +144,7 @@ class SnapshotStore:
         # Files at start that look like snapshots and aren't complete: path and reason.
         self.unusable: dict[str, str] = {}
         self._files: dict[OffsetAndEpoch, File] = {}
+        self._dropped: list[str] = []
 
     def load(self) -> None:
         """Find what is there. Half-written files go; unusable ones are noted and left alone."""
@@ -230,13 +231,20 @@ class SnapshotStore:
             self._disk.remove(part.path)
 
     def drop_before(self, snapshot: OffsetAndEpoch) -> None:
-        """Remove all older snapshots."""
+        """Take all older snapshots out of use; `remove_dropped` frees their space."""
         for old in [old for old in self.complete if old < snapshot]:
             del self.complete[old]
             file = self._files.pop(old, None)
             if file is not None:
                 file.close()
-            self._disk.remove(self.path(old))
+            self._disk.rename(self.path(old), self.path(old) + DELETED)
+            self._dropped.append(self.path(old) + DELETED)
+
+    async def remove_dropped(self) -> None:
+        """Remove the files of dropped snapshots, off the loop: a large one takes long."""
+        dropped, self._dropped = self._dropped, []
+        for path in dropped:
+            await self._env.run_blocking(self._disk.remove, path)
 
     def close(self) -> None:
         for file in self._files.values():
