@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from pykraft.cli import main
+from pykraft.imports import without
+
+with without("hypothesis"):
+    from pykraft.cli import main
+
+__all__ = ["main"]
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from pykraft.cli import CommandError
+from pykraft.imports import without
 from pykraft.node_config import NodeConfig, parse_node_config, parse_properties
 
 # What `pykraft server` without a file runs: both roles, clients on Kafka's usual port.
@@ -48,8 +49,9 @@ def read_config(path: Path) -> NodeConfig:
 
 
 def _run(options: argparse.Namespace) -> int:
-    # Imported here: the other commands need none of what a node does.
-    from pykraft.server import run_node
+    # Imported here: the other commands need none of what a node does. Its log lines are JSON.
+    with without("rich"):
+        from pykraft.server import run_node
 
     if options.config is None:
         config, format_if_new = parse_node_config(DEFAULT_PROPERTIES), True
