@@ -14,9 +14,11 @@ from metadata.image import MetadataImage
 from net.errors import NetworkError
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
+from world.env import Env
 
 _TIMEOUT_MS = 5_000
-_RETRY_S = 0.5
+_FIRST_BACKOFF_MS = 50
+_LAST_BACKOFF_MS = 2_000
 
 Listener = tuple[str, str, int, int]
 """(name, host, port, security protocol)."""
@@ -31,16 +33,21 @@ class ControllerCall(Protocol):
 
 
 class ControllerRegistrar:
-    """Registers this incarnation once, and again whenever the image holds another one."""
+    """Registers this incarnation once, and again whenever the image holds another one.
+
+    `attempts` counts what was sent.
+    """
 
     def __init__(
         self,
+        env: Env,
         node_id: int,
         incarnation_id: UUID,
         listeners: tuple[Listener, ...],
         features: Mapping[str, tuple[int, int]],
         call: ControllerCall,
     ) -> None:
+        self._env = env
         self._node_id = node_id
         self._incarnation_id = incarnation_id
         self._listeners = listeners
@@ -48,6 +55,7 @@ class ControllerRegistrar:
         self._call = call
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.attempts = 0
         self._log = structlog.get_logger("controller.registration").bind(node_id=node_id)
 
     def on_image(self, image: MetadataImage) -> None:
@@ -70,19 +78,28 @@ class ControllerRegistrar:
             await asyncio.wait([self._task])
 
     async def _run(self) -> None:
+        backoff_ms = _FIRST_BACKOFF_MS
         while True:
             await self._wanted.wait()
-            try:
-                answer = await self._call(ApiKey.CONTROLLER_REGISTRATION, self._build, _TIMEOUT_MS)
-            except (NetworkError, KafkaError) as error:
-                self._log.info("not_registered_yet", reason=str(error))
-            else:
-                if answer.error_code is ErrorCode.none:
-                    # The committed record will come by `on_image`; don't ask again before.
-                    self._wanted.clear()
-                    continue
-                self._log.warning("registration_refused", error=answer.error_code.name)
-            await asyncio.sleep(_RETRY_S)
+            if await self._register():
+                # The committed record will come by `on_image`; don't ask again before.
+                self._wanted.clear()
+                backoff_ms = _FIRST_BACKOFF_MS
+                continue
+            await asyncio.sleep(backoff_ms * (0.5 + self._env.chance.random() / 2) / 1000)
+            backoff_ms = min(2 * backoff_ms, _LAST_BACKOFF_MS)
+
+    async def _register(self) -> bool:
+        self.attempts += 1
+        try:
+            answer = await self._call(ApiKey.CONTROLLER_REGISTRATION, self._build, _TIMEOUT_MS)
+        except (NetworkError, KafkaError) as error:
+            self._log.info("not_registered_yet", reason=str(error))
+            return False
+        if answer.error_code is not ErrorCode.none:
+            self._log.warning("registration_refused", error=answer.error_code.name)
+            return False
+        return True
 
     def _build(self, version: int, module: Any) -> Any:
         return module.ControllerRegistrationRequest(

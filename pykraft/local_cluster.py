@@ -21,14 +21,15 @@ import signal
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from pykraft import launcher, node_files
+from pykraft import launcher
 from pykraft.cli import CommandError
+from pykraft.node_files import NodeSpec, new_cluster_id, write_node
 from pykraft.ports import free_ports
 
 HOST = "127.0.0.1"
@@ -36,23 +37,6 @@ FIRST_CONTROLLER_ID = 101  # brokers are 1, 2, 3, …; dedicated controllers 101
 NODES_MAX = 50
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class NodeSpec:
-    """One node: its id, roles, and where it listens (`host:port`, or None where it doesn't)."""
-
-    id: int
-    roles: tuple[str, ...]
-    broker: str | None
-    controller: str | None
-    admin: str | None
-    metrics: str
-
-    @property
-    def kafka(self) -> str | None:
-        """The listener for clients, or a dedicated controller's own."""
-        return self.broker or self.controller
 
 
 class LocalCluster:
@@ -195,9 +179,9 @@ class LocalCluster:
                 "another --dir"
             )
         nodes = _plan(controllers, brokers, base_port)
-        cluster_id = node_files.new_cluster_id()
+        cluster_id = new_cluster_id()
         for node in nodes:
-            node_files.write_node(self.node_directory(node), node, nodes, cluster_id)
+            write_node(self.node_directory(node), node, nodes, cluster_id)
         document = {
             "version": 1,
             "cluster_id": cluster_id,

@@ -43,6 +43,10 @@ class NodeMetrics(Collector):
         assert reading.name not in self._readings, reading.name
         self._readings[reading.name] = reading
 
+    def readings(self) -> tuple[Reading, ...]:
+        """All readings, in the order they were added."""
+        return tuple(self._readings.values())
+
     def collect(self) -> Iterator[Metric]:
         """Called by the Prometheus client at each exposition."""
         for reading in self._readings.values():

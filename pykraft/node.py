@@ -269,6 +269,7 @@ class Node:
         listener = config.controller_listener
         assert listener is not None
         self._registrar = ControllerRegistrar(
+            self.env,
             config.node_id,
             self.env.ids.uuid(),
             (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from metadata.features import DEFAULT_METADATA_VERSION
 from metadata.image import METADATA_VERSION
@@ -14,12 +14,26 @@ from pykraft.storage_format import format_directories
 from wire import properties, uuids
 from world.real import real_env
 
-if TYPE_CHECKING:
-    from pykraft.local_cluster import NodeSpec
-
 # Shorter than Kafka's 9 s and 2 s: on one machine a silent broker is a dead one.
 SESSION_TIMEOUT_MS = 3_000
 HEARTBEAT_INTERVAL_MS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One node: its id, roles, and where it listens (`host:port`, or None where it doesn't)."""
+
+    id: int
+    roles: tuple[str, ...]
+    broker: str | None
+    controller: str | None
+    admin: str | None
+    metrics: str
+
+    @property
+    def kafka(self) -> str | None:
+        """The listener for clients, or a dedicated controller's own."""
+        return self.broker or self.controller
 
 
 def new_cluster_id() -> str:
