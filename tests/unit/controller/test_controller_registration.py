@@ -1,4 +1,4 @@
-"""A controller registers its incarnation once, keeps trying while refused, and again if replaced."""
+"""A controller registers its incarnation once, and keeps trying while it is refused."""
 
 import asyncio
 import uuid
