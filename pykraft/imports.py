@@ -2,7 +2,7 @@
 
 Some libraries import another one wherever it happens to be installed: kio's types import hypothesis
 to offer test strategies, structlog imports rich to colour a terminal. In a developer's environment
-environment every command and every node would start a fifth of a second later and take ten MB more.
+every command and every node would start a fifth of a second later and take ten MB more.
 """
 
 from __future__ import annotations
