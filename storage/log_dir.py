@@ -7,6 +7,7 @@ starts 60 s, deletes when file.delete.delay.ms is over).
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from uuid import UUID
@@ -55,6 +56,7 @@ class LogDirectory:
         self._written_points: dict[TopicPartition, int] = {}
         self._doomed: list[tuple[int, str]] = []
         self._opened: dict[TopicPartition, None] = {}
+        self._writing: dict[str, asyncio.Event] = {}
         # Partitions taken out that the checkpoint files on the disk may still name.
         self._gone: dict[TopicPartition, None] = {}
 
@@ -203,12 +205,16 @@ class LogDirectory:
     async def write_high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Write the high watermarks of all partitions here, durably."""
         self.high_watermarks = dict(offsets)
-        await self._write_offsets(HIGH_WATERMARKS, offsets)
+        await self._write_offsets(HIGH_WATERMARKS, lambda: self.high_watermarks)
 
     async def write_recovery_points(self) -> None:
         """Write what is known to be durable. Partitions not opened yet keep their entry."""
-        points = self._merged(self._recovery_points, lambda log: log.recovery_point)
-        self._written_points = dict(points)
+
+        def points() -> Mapping[TopicPartition, int]:
+            merged = self._merged(self._recovery_points, lambda log: log.recovery_point)
+            self._written_points = dict(merged)
+            return merged
+
         await self._write_offsets(RECOVERY_POINTS, points)
 
     async def _recovery_point_fell(self, key: TopicPartition) -> None:
@@ -218,7 +224,9 @@ class LogDirectory:
 
     async def write_log_starts(self) -> None:
         """Write the log start of partitions where it isn't simply the first segment's."""
-        await self._write_offsets(LOG_STARTS, self._merged(self._log_starts, _explicit_log_start))
+        await self._write_offsets(
+            LOG_STARTS, lambda: self._merged(self._log_starts, _explicit_log_start)
+        )
 
     def _merged(
         self, stored: dict[TopicPartition, int], value: Callable[[Log], int | None]
@@ -231,8 +239,18 @@ class LogDirectory:
                 stored[key] = offset
         return stored
 
-    async def _write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        await self.env.disk.replace(self._file(name), checkpoints.encode_offsets(offsets))
+    async def _write_offsets(
+        self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]
+    ) -> None:
+        """Write what `offsets` says when it's this call's turn: one write of a file at a time."""
+        while (before := self._writing.get(name)) is not None:
+            await before.wait()
+        done = self._writing[name] = asyncio.Event()
+        try:
+            await self.env.disk.replace(self._file(name), checkpoints.encode_offsets(offsets()))
+        finally:
+            del self._writing[name]
+            done.set()
 
     async def flush_all(self) -> None:
         """Make every log durable, then write the recovery points and log starts."""
@@ -256,7 +274,7 @@ class LogDirectory:
             if clean:
                 await self.write_recovery_points()
                 await self.write_log_starts()
-                await self._write_offsets(HIGH_WATERMARKS, self.high_watermarks)
+                await self._write_offsets(HIGH_WATERMARKS, lambda: self.high_watermarks)
                 marker = clean_shutdown.encode(broker_epoch)
                 await self.env.disk.replace(self._file(CLEAN_SHUTDOWN), marker)
         finally:
