@@ -1,6 +1,6 @@
 """AlterPartition 2-3 (KIP-497, 704, 841, 903): a leader reports its in-sync replicas.
 
-Each partition is checked in the order of kraft-notes 4.12; version 3 names the broker epoch of
+Each partition is checked in Kafka's order; version 3 names the broker epoch of
 every ISR member, so that a replica that restarted meanwhile is not taken for the old one.
 """
 
@@ -126,7 +126,7 @@ def _alter(
 def _broken_rule(
     image: MetadataImage, sender: int, partition: PartitionRegistration, change: _Change
 ) -> ErrorCode | None:
-    """The first rule of kraft-notes 4.12 that the change breaks."""
+    """The first of Kafka's rules that the change breaks."""
     ahead = (
         change.leader_epoch > partition.leader_epoch
         or change.partition_epoch > partition.partition_epoch

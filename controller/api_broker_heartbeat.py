@@ -1,4 +1,4 @@
-"""BrokerHeartbeat 0-2 (62's companion, KIP-631): the state table of kraft-notes 4.5.
+"""BrokerHeartbeat 0-2 (KIP-631): fenced, unfenced, shutting down.
 
 Version 1 adds failed log directories, version 2 cordoned ones, which only metadata.version
 beyond ours records; they are accepted and not kept.

@@ -1,4 +1,4 @@
-"""CreatePartitions 0-3: more partitions for a topic; `count` is the new total (kraft-notes 4.8)."""
+"""CreatePartitions 0-3: more partitions for a topic; `count` is the new total (KIP-195)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """CreateTopics 2-7: names, collisions, placement or manual assignment, configs.
 
-The checks are those of kraft-notes 4.6, in that order. Each topic fails or succeeds by itself;
+The checks are Kafka's, in its order. Each topic fails or succeeds by itself;
 the records of all that succeed are one atomic batch. From version 5 on the answer tells the
 topic's effective configs.
 """

@@ -1,4 +1,4 @@
-"""The first records of a new active controller (kraft-notes 4.2)."""
+"""The first records of a new active controller (KIP-778, KIP-868)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller's decisions: one object, one door, no world (design.md, decision 3).
+"""The controller's decisions: one object, one door, no world (ARCHITECTURE.md).
 
 `handle(event, now_ms) -> effects`. While it leads, the core holds one image with every record
 that it asked to append, committed or not; each operation is checked against that image, its

@@ -1,4 +1,4 @@
-"""Who leads a partition, and the one record that says what changes (kraft-notes 4.9, 4.10).
+"""Who leads a partition, and the one record that says what changes (as PartitionChangeBuilder).
 
 Pure functions over a partition's registration. Eligible leader replicas (KIP-966) are not kept
 yet, so the last member of an ISR never leaves it: the partition has no leader until it is back.

@@ -1,4 +1,4 @@
-"""Records for a broker that goes, comes or leaves in order (kraft-notes 4.5, 4.10).
+"""Records for a broker that goes, comes or leaves in order (KIP-631, KIP-858).
 
 Each function takes an image and answers with records; every affected partition is found by the
 image's index of replicas by broker.

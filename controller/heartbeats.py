@@ -1,7 +1,7 @@
 """Soft state about brokers' heartbeats: who was heard from when, and how far each has read.
 
 Nothing here is in the log: a new active controller starts with everyone's clock afresh
-(kraft-notes 4.5). A session belongs to a broker id and epoch; a fenced broker that goes on
+(KIP-631). A session belongs to a broker id and epoch; a fenced broker that goes on
 sending heartbeats has one too, which is what tells two processes of one id apart.
 """
 

@@ -1,4 +1,4 @@
-"""What must hold of any image that the controller makes (design.md, "What must always hold")."""
+"""What must hold of any image that the controller makes."""
 
 from __future__ import annotations
 

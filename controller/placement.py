@@ -1,4 +1,4 @@
-"""Rack-aware striped replica placement (kraft-notes 4.7; Kafka's StripedReplicaPlacer).
+"""Rack-aware striped replica placement (Kafka's StripedReplicaPlacer).
 
 Goals, in this order: no broker twice in a partition, replicas on as many racks as there are,
 live brokers before fenced ones, leaders and followers spread evenly over brokers.

@@ -1,4 +1,4 @@
-"""A quorum member's configuration, by Kafka's names and with Kafka's defaults (kraft-notes 3.2)."""
+"""A quorum member's configuration, by Kafka's names and with Kafka's defaults (KIP-595)."""
 
 from __future__ import annotations
 

@@ -140,7 +140,7 @@ class LogView:
             self.epochs.insert(0, EpochStart(kept.epoch, offset))
 
     def end_of_epoch(self, epoch: int) -> OffsetAndEpoch:
-        """Where `epoch`, or the last one before it, ended here (kraft-notes 1.10, 3.9).
+        """Where `epoch`, or the last one before it, ended here (KIP-595).
 
         An epoch above all of ours ends at the log's end; below all of ours, at the earliest
         snapshot (or at the start of an untrimmed log).

@@ -1,4 +1,4 @@
-"""Writing a snapshot of our own state: header, data batches, footer (kraft-notes 1.6)."""
+"""Writing a snapshot of our own state: header, data batches, footer (KIP-630)."""
 
 from __future__ import annotations
 

@@ -307,7 +307,7 @@ class Quorum:
         self._switch(ResignedLeader(self._election_deadline_ms(), successors, announcements))
 
     def start(self) -> None:
-        """Take up the role that the stored state leaves us (kraft-notes 3.3).
+        """Take up the role that the stored state leaves us (KIP-595, KIP-996).
 
         A vote for ourselves isn't taken up again in the same epoch as Kafka would: what we sent
         as its leader, if we were it, may be lost here.

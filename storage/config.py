@@ -10,7 +10,7 @@ MAX_INT32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """Topic configuration as far as the log needs it (kraft-notes 5.11, 7).
+    """Topic configuration as far as the log needs it.
 
     Sizes in bytes, times in milliseconds; -1 in a retention setting is "without limit".
     `contiguous` refuses gaps between batches and epochs that go back (the metadata log);

@@ -1,4 +1,4 @@
-"""Where each leader epoch of a log begins (KIP-101, KIP-279; kraft-notes 1.10). Pure."""
+"""Where each leader epoch of a log begins (KIP-101, KIP-279). Pure."""
 
 from __future__ import annotations
 

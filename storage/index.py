@@ -1,4 +1,4 @@
-"""The sparse indexes of a segment (kraft-notes 1.7).
+"""The sparse indexes of a segment, in Kafka's format.
 
 `.index` maps a batch's last offset to its file position, `.timeindex` a timestamp to an
 offset such that no record up to it is newer. Offsets in both are relative to the segment's

@@ -1,4 +1,4 @@
-"""Files that an interrupted delete, clean or write left behind (kraft-notes 1.7, load order)."""
+"""Files that an interrupted delete, clean or write left behind, taken in Kafka's order."""
 
 from __future__ import annotations
 

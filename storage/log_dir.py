@@ -1,6 +1,6 @@
 """A node's log directory: its identity, its lock, its checkpoints, and the partitions in it.
 
-Laid out as Kafka's (kraft-notes 1.1, 1.2, 1.8). Runs nothing by itself: the owner calls the
+Laid out as Kafka's (meta.properties as of KIP-858). Runs nothing by itself: the owner calls the
 coroutines when they are due (Kafka's periods: high watermarks 5 s, recovery points and log
 starts 60 s, deletes when file.delete.delay.ms is over).
 """

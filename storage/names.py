@@ -1,4 +1,4 @@
-"""The names of files and directories (kraft-notes 1.1, 1.7)."""
+"""The names of files and directories, as Kafka has them."""
 
 from __future__ import annotations
 

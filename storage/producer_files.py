@@ -1,6 +1,6 @@
 """Producer snapshot files: producers at an offset, written on roll and on clean close.
 
-Only the last batch of each producer survives in Kafka's format (kraft-notes 1.9).
+Only the last batch of each producer survives in Kafka's format.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Idempotent producers of one partition (KIP-98; kraft-notes 5.9). Pure: no clock, no file.
+"""Idempotent producers of one partition (KIP-98, KIP-360). Pure: no clock, no file.
 
 Kept per producer: its epoch, its last five batches, and the first offset of a transaction it
 has open. Sequences run from 0 to 2^31-1 and wrap to 0.

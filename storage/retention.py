@@ -1,4 +1,4 @@
-"""Which old segments a log gives up (kraft-notes 5.11)."""
+"""Which old segments a log gives up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding records by time: segment, time index, headers, then the one batch (kraft-notes 5.8)."""
+"""Finding records by time: segment, time index, headers, then the one batch (KIP-33)."""
 
 from __future__ import annotations
 

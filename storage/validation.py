@@ -1,4 +1,4 @@
-"""What a broker checks in a batch that a client sent (kraft-notes 2.6).
+"""What a broker checks in a batch that a client sent.
 
 Looks at the header and the CRC; single records are decoded only where a rule asks for it
 (keys on compacted topics, an oldest allowed timestamp).

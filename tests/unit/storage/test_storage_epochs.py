@@ -1,4 +1,4 @@
-"""Leader epochs against the rules written down as plainly as possible (kraft-notes 1.10)."""
+"""Leader epochs against the rules written down as plainly as possible (KIP-101, KIP-279)."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The idempotent producer's rules, sequence by sequence (kraft-notes 5.9)."""
+"""The idempotent producer's rules, sequence by sequence (KIP-98)."""
 
 import pytest
 from hypothesis import given, settings

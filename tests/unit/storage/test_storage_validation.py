@@ -1,4 +1,4 @@
-"""What a broker refuses of a client's batch, and with which code (kraft-notes 2.6)."""
+"""What a broker refuses of a client's batch, and with which code."""
 
 import pytest
 from storage_helpers import batch
