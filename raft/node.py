@@ -261,6 +261,8 @@ class RaftNode:
 
     def leader(self) -> LeaderAndEpoch:
         """The leader as known now; None in it while unknown."""
+        if not self._started:
+            return LeaderAndEpoch(None, 0)
         state = self.core.state
         leader_id = state.told_leader_id
         return LeaderAndEpoch(None if leader_id < 0 else leader_id, state.epoch)
@@ -278,12 +280,12 @@ class RaftNode:
 
     @property
     def is_leader(self) -> bool:
-        return isinstance(self.core.state.role, Leader)
+        return self._started and isinstance(self.core.state.role, Leader)
 
     @property
     def high_watermark(self) -> int:
         """All below it is committed, as far as known here."""
-        return self.core.state.high_watermark
+        return self.core.state.high_watermark if self._started else 0
 
     @property
     def applied_offset(self) -> int:
@@ -292,7 +294,7 @@ class RaftNode:
 
     @property
     def end_offset(self) -> int:
-        return self.core.state.log.end
+        return self.core.state.log.end if self._started else 0
 
     @property
     def log_start_offset(self) -> int:
@@ -321,6 +323,8 @@ class RaftNode:
         They are committed once the listener is given them. Raises NotLeader if this node doesn't
         lead `epoch` (any more), RECORD_LIST_TOO_LARGE if they don't fit a batch of 8 MiB.
         """
+        if not self._started:
+            raise NotLeader(f"node {self.node_id} hasn't started")
         state = self.core.state
         if self.stopped or not isinstance(state.role, Leader) or state.epoch != epoch:
             raise NotLeader(f"node {self.node_id} doesn't lead epoch {epoch}")
@@ -344,8 +348,8 @@ class RaftNode:
     async def confirm_leadership(self) -> int:
         """A read index: everything committed when this was called is below the offset returned,
         confirmed by a majority since. Raises NotLeader."""
-        if self.stopped:
-            raise NotLeader(f"node {self.node_id} is stopping")
+        if self.stopped or not self._started:
+            raise NotLeader(f"node {self.node_id} isn't running")
         return await self.reads.confirm()
 
     def resign(self) -> None:
@@ -421,7 +425,9 @@ class RaftNode:
             logger.warning("old_files_not_deleted", reason=str(error))
 
     def status(self) -> dict[str, Any]:
-        """Figures for metrics and logs."""
+        """Figures for metrics and logs; empty before the start."""
+        if not self._started:
+            return {}
         state = self.core.state
         return {
             "role": type(state.role).__name__.lower(),
