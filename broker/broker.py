@@ -79,6 +79,7 @@ class Broker:
         self._features = features or {}
         self._on_fatal = on_fatal
         self._tasks: list[asyncio.Task[None]] = []
+        self._caught_up = False
         self._log = structlog.get_logger("broker").bind(node_id=self.config.node_id)
 
         def channel(purpose: str) -> ControllerChannel:
@@ -188,7 +189,10 @@ class Broker:
     def on_image(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
         """The committed metadata is this now."""
         self.context.image = image
-        self.replicas.on_image(image, delta)
+        if self._caught_up:
+            self.replicas.on_image(image, delta)
+        else:
+            self.replicas.on_past_image(image)
 
     def controller_changed(self) -> None:
         """The active controller may be another one."""
@@ -256,6 +260,10 @@ class Broker:
 
     async def _come_up(self) -> None:
         await self.lifecycle.wait_caught_up()
+        # Not earlier: images of the past know topics that are gone, and would have the directories
+        # of newer ones with the same names set aside.
+        self._caught_up = True
+        self.replicas.on_image(self.context.image)
         await self.replicas.settled()
         for name in await self.store.set_strays_aside(self.context.image, self.config.node_id):
             self._log.warning("stray_partition", directory=name)

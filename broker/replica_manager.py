@@ -69,6 +69,7 @@ class ReplicaManager:
         self.config = config
         self.store = store
         self.image: MetadataImage = EMPTY
+        self._served: MetadataImage = EMPTY
         self.wakes = WakeQueue()
         self._settings_in = settings
         self._settings_of: dict[str, TopicSettings] = {}
@@ -81,7 +82,7 @@ class ReplicaManager:
         self._on_fatal = on_fatal
         self._by_name: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[Key, Replica] = {}
-        self._opening: dict[Key, None] = {}
+        self._opening: dict[Key, asyncio.Event] = {}
         # One task at a time per directory name: a topic made again waits for the old one's end.
         self._directory_tasks: dict[str, asyncio.Task[None]] = {}
         self._eligible: dict[int, int] = {}
@@ -121,6 +122,20 @@ class ReplicaManager:
             return ErrorCode.unknown_topic_or_partition
         return ErrorCode.not_leader_or_follower
 
+    def opening(self, topic: str | None, topic_id: UUID | None, index: int) -> asyncio.Event | None:
+        """Set when the replica is open; None unless we lead it and it is being opened now."""
+        if not self._opening:
+            return None
+        found = self.image.topic(topic) if topic is not None else None
+        if topic_id is not None:
+            found = self.image.topic_by_id(topic_id)
+        if found is None:
+            return None
+        partition = found.partitions.get(index)
+        if partition is None or partition.leader != self.config.node_id:
+            return None
+        return self._opening.get((found.id, index))
+
     @property
     def under_replicated(self) -> int:
         """Partitions led here whose ISR lacks a replica."""
@@ -145,8 +160,8 @@ class ReplicaManager:
     def on_image(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
         """The committed image is this now; `delta` is what changed, found here where absent."""
         if delta is None:
-            delta = compare(self.image, image)
-        self.image = image
+            delta = compare(self._served, image)
+        self.image = self._served = image
         if delta.configs_changed or delta.topics_deleted:
             self._settings_of.clear()
         if delta.brokers_changed:
@@ -164,6 +179,10 @@ class ReplicaManager:
                     self._partition_changed(topic.name, topic_id, index, partition)
         if delta.configs_changed:
             self._configs_changed(delta)
+
+    def on_past_image(self, image: MetadataImage) -> None:
+        """An image from before this node has caught up: it names topics, but nothing is done."""
+        self.image = image
 
     async def settled(self) -> None:
         """Until every replica that the images so far want is open, and every other is gone."""
@@ -188,7 +207,7 @@ class ReplicaManager:
             if replica is not None:
                 replica.tell(_assigned(partition))
             elif (topic_id, index) not in self._opening:
-                self._opening[topic_id, index] = None
+                self._opening[topic_id, index] = asyncio.Event()
                 self._start(f"{topic}-{index}", partial(self._open, topic, topic_id, index))
         elif replica is not None:
             self._remove(replica, ErrorCode.not_leader_or_follower)
@@ -236,26 +255,32 @@ class ReplicaManager:
 
     async def _open(self, topic: str, topic_id: UUID, index: int) -> None:
         key = (topic_id, index)
-        partition = self.image.partition(topic_id, index)
-        if partition is None or self._is_closed():
-            self._opening.pop(key, None)
-            return
-        settings = self._settings(topic)
         try:
-            stored = await self.store.open(
-                topic,
-                topic_id,
-                index,
-                settings.log,
-                partition.directory_of(self.config.node_id),
-            )
+            partition = self.image.partition(topic_id, index)
+            if partition is not None and not self._is_closed():
+                await self._open_as(topic, topic_id, index, partition)
         finally:
-            self._opening.pop(key, None)
-        partition = self.image.partition(topic_id, index)
+            self._opening.pop(key).set()
+
+    async def _open_as(
+        self, topic: str, topic_id: UUID, index: int, before: PartitionRegistration
+    ) -> None:
+        stored = await self.store.open(
+            topic,
+            topic_id,
+            index,
+            self._settings(topic).log,
+            before.directory_of(self.config.node_id),
+        )
         if self._is_closed():
             return
+        partition = self.image.partition(topic_id, index)
         if partition is None or self.config.node_id not in partition.replicas:
             await self.store.delete(stored)
+            # It may have been assigned to us again while its directory went away.
+            partition = self.image.partition(topic_id, index)
+            if partition is not None and self.config.node_id in partition.replicas:
+                await self._open_as(topic, topic_id, index, partition)
             return
         self._add(topic, topic_id, index, stored, partition)
 
