@@ -14,14 +14,23 @@ from typing import Any
 
 from benchmarks.loads import HERE, Side
 from benchmarks.processes import idle_cpu_share, pss_mb
-from benchmarks.servers import ONE, SIX, BenchFailed, Pykraft, Servers, Shape
+from benchmarks.servers import (
+    LAST_PORT,
+    ONE,
+    PORTS_PER_CLUSTER,
+    SIX,
+    BenchFailed,
+    Pykraft,
+    Servers,
+    Shape,
+    free_block,
+)
 from benchmarks.stats import HIGHER, LOWER, Result, spread
 
 SHAPES = {"one": ONE, "3+3": SIX}
 BATCHES = {"16K": 16 * 1024, "128K": 128 * 1024}
 ACKS = ("1", "all")
 GOALS = {"start/one": 1.5, "start/3+3": 6.0, "memory/3+3/idle": 400.0}
-FIRST_PORT = {"ours": 21_000, "theirs": 22_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +57,19 @@ class Bench:
     say: Callable[[str], None]
     peer: Callable[[Shape, Path, int], Servers] | None = None
     _made: int = field(default=0)
+    _next_port: int = field(default=0)
 
     def sides(self, shape: Shape) -> list[tuple[str, Servers]]:
         """Fresh, not started; ours first."""
         self._made += 1
         base = self.scratch / f"{self._made}"
-        made: list[tuple[str, Servers]] = [
-            ("ours", Pykraft(shape, base / "ours", FIRST_PORT["ours"] + 20 * self._made))
-        ]
+        port = free_block(self._next_port)
+        made: list[tuple[str, Servers]] = [("ours", Pykraft(shape, base / "ours", port))]
         if self.peer is not None:
-            port = FIRST_PORT["theirs"] + 20 * self._made
+            port = free_block(port + PORTS_PER_CLUSTER)
             made.append(("theirs", self.peer(shape, base / "theirs", port)))
+        # The next cluster takes others: these may still be closing.
+        self._next_port = (port + PORTS_PER_CLUSTER) % LAST_PORT
         return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 STOP_TIMEOUT_S = 60.0
+# Below pykraft's own free ports (pykraft/ports.py), so that no other cluster takes one meanwhile.
+FIRST_PORT, LAST_PORT = 10_000, 12_000
+PORTS_PER_CLUSTER = 15
 
 
 class BenchFailed(Exception):
@@ -39,6 +43,23 @@ class Shape:
 
 ONE = Shape("one node", 0, 1)
 SIX = Shape("3+3", 3, 3)
+
+
+def free_block(taken: int, count: int = PORTS_PER_CLUSTER) -> int:
+    """The first of `count` consecutive ports on which nothing listens, not below `taken`."""
+    first = max(taken, FIRST_PORT)
+    while first + count <= LAST_PORT:
+        for port in range(first, first + count):
+            with socket.socket() as candidate:
+                candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                try:
+                    candidate.bind(("127.0.0.1", port))
+                except OSError:
+                    first = port + 1
+                    break
+        else:
+            return first
+    raise BenchFailed(f"no {count} free ports in a row from {FIRST_PORT} to {LAST_PORT}")
 
 
 class Servers(Protocol):
