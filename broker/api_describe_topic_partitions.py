@@ -6,8 +6,8 @@ from typing import Any
 
 from broker.cluster_view import ALL_TOPIC_OPERATIONS, is_internal, view_partition
 from broker.context import BrokerContext
-from broker.topic_creation import valid_topic_name
 from metadata.image import TopicImage
+from metadata.topic_names import is_topic_name
 from net.handlers import Api, Request
 from wire.apis import ApiKey, ErrorCode
 from wire.messages import millis, response_module
@@ -58,7 +58,7 @@ def _handle(context: BrokerContext, request: Request) -> Any:
 def _missing(m: Any, name: str) -> Any:
     return m.DescribeTopicPartitionsResponseTopic(
         error_code=ErrorCode.unknown_topic_or_partition
-        if valid_topic_name(name)
+        if is_topic_name(name)
         else ErrorCode.invalid_topic_exception,
         name=name,
         topic_id=None,

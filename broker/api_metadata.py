@@ -22,8 +22,9 @@ from broker.cluster_view import (
     view_partition,
 )
 from broker.context import BrokerContext
-from broker.topic_creation import TopicCreation, valid_topic_name
+from broker.topic_creation import TopicCreation
 from metadata.image import MetadataImage, PartitionRegistration, TopicImage
+from metadata.topic_names import is_topic_name
 from net.handlers import Api, Frame, Request
 from wire.apis import ApiKey, ErrorCode
 from wire.messages import encode_body, fill, millis, response_header, response_module
@@ -126,7 +127,7 @@ class _Answer:
         found = self.image.topic(name)
         if found is not None:
             return self.topic(found)
-        if not valid_topic_name(name):
+        if not is_topic_name(name):
             return self.no_topic(ErrorCode.invalid_topic_exception, name)
         if may_create and name not in self.missing:
             self.missing.append(name)

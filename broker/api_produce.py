@@ -8,6 +8,7 @@ record unless the topic asks for it (compaction, timestamps, another codec).
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -67,6 +68,7 @@ class ProduceHandler:
         self._staged: dict[Replica, list[Staged]] = {}
         self._jobs: list[ProduceJob] = []
         self._connection: Any = None
+        self._held: dict[asyncio.Task[None], None] = {}
         self._flush = self.flush
 
     def handle(self, request: Request) -> Any:
@@ -80,6 +82,9 @@ class ProduceHandler:
             self._jobs.clear()
             self._connection = connection
         view = walk_produce(request.api_version, request.writable_body)
+        opening = self._opening(view)
+        if opening is not None:
+            return self._hold(request, opening)
         job = ProduceJob(self.context, request, view)
         job.stage(self._staged, request.client_id == _ADMIN_CLIENT)
         if job.missing:
@@ -97,6 +102,49 @@ class ProduceHandler:
                 raise CloseConnection(refusal)
             return NO_RESPONSE
         return job.frame()
+
+    def _opening(self, view: ProduceRequestView) -> asyncio.Event | None:
+        """Set when a log is open that the request needs; None where nothing is to be waited for.
+
+        A client knows a new partition's leader as soon as the image does, some milliseconds
+        before the leader's log is there: to refuse would cost the client its retry backoff.
+        """
+        replicas = self.context.replicas
+        for name, topic_id, partitions in view.topics:
+            for index, _ in partitions:
+                event = replicas.opening(name, topic_id, index)
+                if event is not None:
+                    return event
+        return None
+
+    def _hold(self, request: Request, opening: asyncio.Event) -> Later:
+        """Handles a copy of the request as soon as the log is open."""
+        copy = Request(
+            request.header,
+            memoryview(bytearray(request.body)),
+            0,
+            request.connection,
+            request.received_ms,
+        )
+        later = Later()
+        # Behind what the connection staged before it, so that its order stays.
+        waiting = asyncio.get_running_loop().create_task(self._go_on(copy, opening, later))
+        self._held[waiting] = None
+        waiting.add_done_callback(self._held.pop)
+        return later
+
+    async def _go_on(self, request: Request, opening: asyncio.Event, later: Later) -> None:
+        await opening.wait()
+        try:
+            reply = self.handle(request)
+            self.flush()
+        except Exception as error:  # noqa: BLE001 - the connection ends with it, as for any handler
+            later.fail(error)
+            return
+        if isinstance(reply, Later):
+            reply.bind(later.set)
+        else:
+            later.set(reply)
 
     def flush(self) -> None:
         """Appends all that was staged, and answers what needs no more."""

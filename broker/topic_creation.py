@@ -25,13 +25,6 @@ from wire.messages import (
 
 _VERSION = 5
 _LOCALHOST = b"\x7f\x00\x00\x01"
-_MAX_NAME = 249
-_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
-
-
-def valid_topic_name(name: str) -> bool:
-    """Kafka's rule: 1 to 249 of [a-zA-Z0-9._-], and neither '.' nor '..'."""
-    return 0 < len(name) <= _MAX_NAME and name not in (".", "..") and _LEGAL.issuperset(name)
 
 
 class TopicCreation:

@@ -90,7 +90,7 @@ def test_replicas_are_what_the_image_says(tmp_path, seed):
     async def main():
         async with cluster(tmp_path, (1, 2)) as c:
             for round_ in range(4):
-                for _ in range(25):
+                for _ in range(15):
                     change(c, chance)
                     if chance.random() < 0.4:
                         await asyncio.sleep(chance.choice([0, 0, 0.001, 0.01]))

@@ -261,3 +261,38 @@ def test_a_deleted_topic_answers_and_its_name_can_be_used_again(tmp_path):
         assert values_of((await fetch(connection, "t", 0, 0)).records) == [b"c"]
 
     on_one_broker(tmp_path, test)
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_a_produce_waits_for_the_log_that_is_being_opened(tmp_path, acks):
+    async def main():
+        async with cluster(tmp_path) as c:
+            connection = await c.connect(1)
+            store = c.brokers[1].store
+            original = store.open
+
+            async def slow(*args):
+                await asyncio.sleep(0.2)
+                return await original(*args)
+
+            store.open = slow
+            c.controller.create_topic("t")
+            await until(lambda: c.brokers[1].context.image.topic("t") is not None)
+            assert len(c.brokers[1].replicas) == 0
+            sends = [
+                asyncio.ensure_future(produce(connection, "t", 0, batch(b"%d" % i), acks=acks))
+                for i in range(5)
+            ]
+            if acks == 0:
+                await until(lambda: len(c.brokers[1].replicas) == 1)
+                replica = c.brokers[1].replicas.find("t", None, 0)
+                await until(lambda: replica.log.end_offset == 5)
+                for send in sends:
+                    send.cancel()
+            else:
+                answers = await asyncio.gather(*sends)
+                assert [a.base_offset for a in answers] == [0, 1, 2, 3, 4]
+            got = await fetch(connection, "t", 0, 0)
+            assert values_of(got.records) == [b"%d" % i for i in range(5)]
+
+    asyncio.run(main())
