@@ -1,0 +1,130 @@
+"""The command line: 0 done, 1 refused with one line, 2 not a command; never a traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pykraft import cli
+from wire.exits import EXIT_BAD_DIRECTORY
+
+ROOT = Path(__file__).resolve().parents[3]
+NODE = """\
+node.id=1
+process.roles=broker,controller
+listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@localhost:9093
+log.dirs={data}
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder without a cluster, with a node's configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYKRAFT_ADMIN", raising=False)
+    monkeypatch.setenv("PYKRAFT_HOME", str(tmp_path / "home"))
+    (tmp_path / "node.properties").write_text(NODE.format(data=tmp_path / "data"))
+    (tmp_path / "bad.properties").write_text(NODE.format(data="d").replace("id=1", "id=one"))
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "file").write_text("")
+    return tmp_path
+
+
+DEAD = ("--admin", "127.0.0.1:1", "--timeout", "0.5")
+REFUSED = [
+    (["topics", "list"], "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster"),
+    (["topics", "list", *DEAD], "NETWORK_EXCEPTION"),
+    (["topics", "list", "--admin", "::", "--timeout", "1"], "host:port"),
+    (["topics", "list", "--admin", "127.0.0.1:1", "--timeout", "0"], "more than 0 seconds"),
+    (["topics", "create", "x", "--partitions", "1", "--config", "a", *DEAD], "NAME=VALUE"),
+    (["configs", "alter", "--topic", "t", *DEAD], "nothing to alter"),
+    (["elect", "preferred", "orders", *DEAD], "orders: must be TOPIC:PARTITION"),
+    (["watch", "--from", "-3", *DEAD], "--from -3: must be 0 to"),
+    (["cluster", "status"], "no cluster in"),
+    (["cluster", "kill", "1"], "no cluster in"),
+    (["cluster", "up", "--brokers", "0"], "--brokers 0: at least 1"),
+    (["cluster", "up", "--controllers", "99"], "--controllers 99: 0 to 50"),
+    (["cluster", "up", "--base-port", "99999"], "--base-port 99999: 1024 to"),
+    (["cluster", "up", "--dir", "file"], "can't use"),
+    (["server", "nowhere.properties"], "can't read nowhere.properties"),
+    (["server", "binary"], "can't read binary"),
+    (["server", "bad.properties"], "'one' for node.id: must be a whole number"),
+    (["storage", "format", "--config", "nowhere"], "can't read nowhere"),
+    (["storage", "format", "--config", "node.properties", "--release-version", "9.9"], "9.9"),
+    (["storage", "format", "--config", "node.properties", "--release-version", "3.0"], "3.3-IV3"),
+    (["storage", "format", "--config", "node.properties", "--cluster-id", " "], "not be blank"),
+    (["log", "dump", "nowhere"], "nowhere: no such file"),
+    (["audit", "verify", "nowhere"], "nowhere"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), REFUSED, ids=lambda one: " ".join(one)[:40])
+def test_a_refusal_is_one_line_and_exit_code_1(here, capsys, arguments, told):
+    assert cli.main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert told in err
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+
+
+UNPARSABLE = [
+    [],
+    ["nonsense"],
+    ["topics"],
+    ["topics", "paint"],
+    ["topics", "create"],
+    ["cluster", "up", "--brokers", "many"],
+    ["cluster", "kill"],
+    ["brokers", "unregister", "one"],
+    ["storage", "format"],
+    ["configs", "describe"],
+    ["audit", "state", "x", "--at-time", "teatime"],
+    ["topics", "list", "--no-such-option"],
+]
+
+
+@pytest.mark.parametrize("arguments", UNPARSABLE, ids=" ".join)
+def test_what_is_no_command_is_exit_code_2(here, capsys, arguments):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert "usage: pykraft" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("noun", sorted(cli.NOUNS))
+def test_every_noun_has_help(capsys, noun):
+    with pytest.raises(SystemExit) as ended:
+        cli.main([noun, "--help"])
+    assert ended.value.code == 0
+    assert f"pykraft {noun}" in capsys.readouterr().out
+
+
+def test_format_then_info_then_a_second_format(here, capsys):
+    assert cli.main(["storage", "info", "--config", "node.properties"]) == 1
+    assert "not formatted" in capsys.readouterr().out
+    assert cli.main(["storage", "format", "--config", "node.properties", "--cluster-id", "c"]) == 0
+    assert "cluster.id c, metadata.version 4.0-IV3" in capsys.readouterr().out
+    assert cli.main(["storage", "info", "--config", "node.properties"]) == 0
+    assert "cluster.id c, node.id 1" in capsys.readouterr().out
+    assert cli.main(["storage", "format", "--config", "node.properties"]) == 1
+    assert "is formatted already" in capsys.readouterr().err
+
+
+def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here):
+    done = subprocess.run(
+        [sys.executable, "-m", "pykraft", "server", "node.properties"],
+        cwd=here,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == EXIT_BAD_DIRECTORY
+    assert "is not formatted" in done.stderr
+    assert '"event": "stopped"' in done.stderr
+    assert "Traceback" not in done.stderr

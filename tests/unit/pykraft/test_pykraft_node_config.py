@@ -1,0 +1,198 @@
+"""A node's settings as a whole: every refusal names value, setting and rule."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykraft.cli.server import DEFAULT_PROPERTIES
+from pykraft.node_config import (
+    Address,
+    is_loopback,
+    parse_address,
+    parse_node_config,
+    parse_properties,
+)
+from wire.errors import ErrorCode, KafkaError
+
+COMBINED = {
+    "node.id": "1",
+    "process.roles": "broker,controller",
+    "listeners": "PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@localhost:9093",
+    "log.dirs": "/data",
+}
+
+
+def config(**changed):
+    """COMBINED with changes, `a_b` standing for `a.b`; None removes a setting."""
+    values = COMBINED | {name.replace("_", "."): value for name, value in changed.items()}
+    return parse_node_config({name: value for name, value in values.items() if value is not None})
+
+
+BAD = [
+    ({"node_id": "x"}, "node.id", "'x'", "whole number"),
+    ({"node_id": "-1"}, "node.id", "-1", "at least 0"),
+    ({"node_id": "2"}, "node.id", "2", "must be one of the voters (1)"),
+    ({"process_roles": ""}, "process.roles", "", "must name broker, controller, or both"),
+    ({"process_roles": "witness"}, "process.roles", "witness", "broker"),
+    ({"process_roles": "broker"}, "listeners", "CONTROLLER", "without the controller role"),
+    ({"process_roles": "controller"}, "listeners", "PLAINTEXT", "without the broker role"),
+    ({"listeners": "PLAINTEXT://localhost:9092"}, "listeners", "", "a controller needs a listener"),
+    ({"listeners": "CONTROLLER://localhost:9093"}, "listeners", "", "a broker needs a listener"),
+    ({"listeners": "PLAINTEXT:9092"}, "listeners", "PLAINTEXT:9092", "NAME://host:port"),
+    ({"listeners": "PLAINTEXT://h:70000"}, "listeners", "PLAINTEXT://h:70000", "0 to 65535"),
+    ({"listeners": "A://h:-1"}, "listeners", "A://h:-1", "0 to 65535"),
+    ({"listeners": "A://h:1,A://h:2"}, "listeners", "A://h:1,A://h:2", "A is there twice"),
+    (
+        {"listeners": "ODD://h:1,CONTROLLER://h:2"},
+        "listeners",
+        "ODD",
+        "must have an entry in listener.security.protocol.map",
+    ),
+    (
+        {"listeners": "SSL://h:1,CONTROLLER://h:2"},
+        "listener.security.protocol.map",
+        "SSL:SSL",
+        "only PLAINTEXT is served",
+    ),
+    (
+        {"listener_security_protocol_map": "PLAINTEXT"},
+        "listener.security.protocol.map",
+        "PLAINTEXT",
+        "NAME:one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
+    ),
+    ({"controller_listener_names": None}, "controller.listener.names", "", "must name"),
+    ({"controller_quorum_voters": None}, "controller.quorum.voters", "", "id@host:port"),
+    ({"controller_quorum_voters": "1"}, "controller.quorum.voters", "1", "id@host:port"),
+    ({"controller_quorum_voters": "1@h"}, "controller.quorum.voters", "h", "must be host:port"),
+    (
+        {"controller_quorum_voters": "1@h:1,1@h:2"},
+        "controller.quorum.voters",
+        "1@h:2",
+        "the voter 1 is there twice",
+    ),
+    ({"log_dirs": ","}, "log.dirs", "", "must name a directory"),
+    ({"inter_broker_listener_name": "X"}, "inter.broker.listener.name", "X", "PLAINTEXT"),
+    ({"pykraft_metrics_listener": "9095"}, "pykraft.metrics.listener", "9095", "must be host:port"),
+    (
+        {"pykraft_admin_listener": "0.0.0.0:9094"},
+        "pykraft.admin.listener",
+        "0.0.0.0:9094",
+        "pykraft.admin.allow.plaintext=true",
+    ),
+    ({"pykraft_log_level": "loud"}, "pykraft.log.level", "loud", "debug"),
+    ({"broker_session_timeout_ms": "soon"}, "broker.session.timeout.ms", "soon", "whole number"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changed", "setting", "value", "rule"), BAD, ids=lambda one: str(one)[:40]
+)
+def test_a_bad_value_is_told_with_setting_and_rule(changed, setting, value, rule):
+    with pytest.raises(KafkaError) as caught:
+        config(**changed)
+    assert caught.value.code is ErrorCode.invalid_config
+    message = caught.value.message
+    assert "\n" not in message
+    for part in (setting, value, rule):
+        assert part in message
+
+
+@pytest.mark.parametrize("name", ["node.id", "process.roles"])
+def test_a_missing_setting_is_named(name):
+    with pytest.raises(KafkaError, match=f"Missing {name}"):
+        config(**{name.replace(".", "_"): None})
+
+
+def test_both_roles():
+    made = config()
+    assert (made.is_broker, made.is_controller) == (True, True)
+    assert [one.name for one in made.broker_listeners] == ["PLAINTEXT"]
+    assert made.controller_listener.bind == Address("localhost", 9093)
+    assert made.voters == {1: Address("localhost", 9093)}
+    assert made.metadata_log_dir == "/data"
+    assert made.inter_broker_listener == "PLAINTEXT"
+    assert is_loopback(made.admin.host)
+    assert is_loopback(made.metrics.host)
+
+
+def test_a_broker_alone_has_no_admin_door():
+    made = config(
+        process_roles="broker", node_id="5", listeners="PLAINTEXT://:9092", log_dirs="/a, /b"
+    )
+    assert made.admin is None
+    assert made.controller_listener is None
+    assert made.controller_listener_name == "CONTROLLER"
+    assert made.log_dirs == ("/a", "/b")
+    # Clients can't be told "every interface".
+    assert made.broker_listeners[0].advertised == Address("localhost", 9092)
+
+
+def test_a_controller_alone():
+    made = config(process_roles="controller", listeners="CONTROLLER://localhost:9093")
+    assert made.broker_listeners == ()
+    assert made.inter_broker_listener is None
+
+
+def test_a_voter_must_be_a_controller():
+    with pytest.raises(KafkaError, match="must have the controller role"):
+        config(process_roles="broker", listeners="PLAINTEXT://localhost:9092")
+
+
+def test_advertised_listeners_and_names():
+    made = config(
+        listeners="in://127.0.0.1:1,out://0.0.0.0:2,CONTROLLER://[::1]:3",
+        listener_security_protocol_map="IN:PLAINTEXT,OUT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        advertised_listeners="OUT://kafka.example.org:92",
+    )
+    inner, outer = made.broker_listeners
+    assert (inner.name, inner.advertised) == ("IN", Address("127.0.0.1", 1))
+    assert (outer.bind.host, outer.advertised) == ("0.0.0.0", Address("kafka.example.org", 92))
+    assert str(made.controller_listener.bind) == "[::1]:3"
+    assert made.inter_broker_listener == "IN"
+
+
+def test_grpc_in_the_open_must_be_meant():
+    made = config(pykraft_admin_listener="0.0.0.0:9094", pykraft_admin_allow_plaintext="true")
+    assert str(made.admin) == "0.0.0.0:9094"
+
+
+def test_an_unknown_name_is_kept_for_a_warning():
+    assert config(some_new_thing="1").static.unknown == ("some.new.thing",)
+
+
+def test_the_default_node_is_sound():
+    made = parse_node_config(DEFAULT_PROPERTIES)
+    assert all(is_loopback(one.bind.host) for one in made.broker_listeners)
+    assert made.static.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("localhost", True), ("127.8.8.8", True), ("::1", True), ("0.0.0.0", False), ("", False),
+     ("example.org", False), ("10.0.0.1", False)],
+)  # fmt: skip
+def test_loopback(host, loopback):
+    assert is_loopback(host) is loopback
+
+
+@given(st.text(max_size=30))
+def test_any_address_is_parsed_or_refused(text):
+    # Nothing but a KafkaError may leave it.
+    with suppress(KafkaError):
+        assert 0 <= parse_address("x", text).port <= 65535
+
+
+@given(st.text(max_size=60))
+def test_any_listeners_are_parsed_or_refused(text):
+    with suppress(KafkaError):
+        config(listeners=text)
+
+
+def test_a_malformed_file_is_named():
+    with pytest.raises(KafkaError, match=r"my\.properties: malformed escape"):
+        parse_properties("a=\\u12", "my.properties")
+    assert parse_properties("# c\na = 1\nb:2 \\\n  3\n", "f") == {"a": "1", "b": "2 3"}

@@ -1,0 +1,229 @@
+"""From committed batches to images and snapshots, with a store that only writes down."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+
+from metadata.records import FeatureLevelRecord, TopicRecord, decode, encode
+from metadata.records.types import BeginTransactionRecord, EndTransactionRecord
+from pykraft.publisher import MetadataPublisher
+from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
+from wire.errors import FatalError
+from wire.exits import (
+    EXIT_METADATA_DISK_FAILED,
+    EXIT_UNREADABLE_LOG,
+    EXIT_UNSUPPORTED_LEVEL,
+)
+from world.memory import ManualClock, memory_env
+
+
+class Store:
+    """A quorum that keeps what it is to write; `error` is raised instead, `gate` waited for."""
+
+    def __init__(self):
+        self.written = []
+        self.error = None
+        self.gate = None
+
+    async def write_snapshot(self, offset, epoch, last_timestamp_ms, values):
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        records = [decode(value).record for value in values]
+        self.written.append((offset, epoch, last_timestamp_ms, records))
+
+
+class Scene:
+    def __init__(self, snapshot_bytes=1000, snapshot_interval_ms=0):
+        self.clock = ManualClock()
+        self.fatal = []
+        self.store = Store()
+        self.publisher = MetadataPublisher(
+            memory_env(clock=self.clock),
+            snapshot_bytes=snapshot_bytes,
+            snapshot_interval_ms=snapshot_interval_ms,
+            on_fatal=self.fatal.append,
+        )
+        self.publisher.store = self.store
+        self.end = 0
+
+    def commit(self, *records, size=100, values=None):
+        values = [encode(record) for record in records] if values is None else values
+        batch = CommittedBatch(
+            self.end, self.end + len(values) - 1, 3, 1_000 + self.end, values, [], size
+        )
+        self.end += len(values)
+        self.publisher.on_batch(batch)
+
+    async def settle(self):
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def topic(number):
+    return TopicRecord(name=f"t{number}", topic_id=UUID(int=1000 + number))
+
+
+def run(story, **settings):
+    async def main():
+        scene = Scene(**settings)
+        await story(scene)
+        await scene.publisher.close()
+
+    asyncio.run(main())
+
+
+def test_subscribers_hear_in_the_order_in_which_they_came():
+    async def story(scene):
+        heard = []
+        scene.publisher.subscribe(image=lambda image, delta: heard.append(("a", image.last_offset)))
+        scene.publisher.subscribe(
+            image=lambda image, delta: heard.append(("b", image.last_offset)),
+            batch=lambda batch: heard.append(("batch", batch.last_offset)),
+            leader=lambda leader: heard.append(("leader", leader.epoch)),
+        )
+        moved = scene.publisher.moved
+        scene.commit(topic(1), topic(2))
+        scene.publisher.on_leader_change(LeaderAndEpoch(1, 4))
+        assert heard == [("a", 1), ("b", 1), ("batch", 1), ("leader", 4)]
+        assert moved.is_set()
+        assert not scene.publisher.moved.is_set()
+        assert scene.publisher.leader == LeaderAndEpoch(1, 4)
+
+    run(story)
+
+
+def test_a_snapshot_is_written_after_so_many_bytes():
+    async def story(scene):
+        scene.commit(topic(1), size=999)
+        await scene.settle()
+        assert scene.store.written == []
+        scene.commit(topic(2), size=1)
+        await scene.settle()
+        ((offset, epoch, timestamp_ms, records),) = scene.store.written
+        assert (offset, epoch, timestamp_ms) == (2, 3, 1_001)
+        assert {r.name for r in records if isinstance(r, TopicRecord)} == {"t1", "t2"}
+        assert scene.publisher.snapshots_written == 1
+        scene.commit(topic(3), size=999)
+        await scene.settle()
+        assert len(scene.store.written) == 1
+
+    run(story)
+
+
+def test_a_snapshot_is_written_after_so_long():
+    async def story(scene):
+        scene.commit(topic(1))
+        scene.clock.advance(59_999)
+        scene.commit(topic(2))
+        await scene.settle()
+        assert scene.store.written == []
+        scene.clock.advance(1)
+        scene.commit(topic(3))
+        await scene.settle()
+        assert [written[0] for written in scene.store.written] == [3]
+
+    run(story, snapshot_bytes=10**9, snapshot_interval_ms=60_000)
+
+
+def test_one_snapshot_at_a_time_and_of_the_image_at_its_offset():
+    async def story(scene):
+        scene.store.gate = asyncio.Event()
+        scene.commit(topic(1), size=1000)
+        await scene.settle()
+        scene.commit(topic(2), size=5000)
+        scene.commit(topic(3), size=5000)
+        scene.store.gate.set()
+        await scene.settle()
+        ((offset, *_, records),) = scene.store.written
+        assert offset == 1
+        assert [r.name for r in records if isinstance(r, TopicRecord)] == ["t1"]
+        scene.commit(topic(4), size=1)
+        await scene.settle()
+        assert [written[0] for written in scene.store.written] == [1, 4]
+
+    run(story)
+
+
+def test_no_snapshot_inside_a_metadata_transaction():
+    async def story(scene):
+        scene.commit(BeginTransactionRecord(name="x"), topic(1), size=5000)
+        await scene.settle()
+        assert scene.publisher.in_transaction
+        assert scene.store.written == []
+        scene.commit(EndTransactionRecord(), size=1)
+        await scene.settle()
+        assert [written[0] for written in scene.store.written] == [3]
+
+    run(story)
+
+
+def test_a_disk_that_refuses_a_snapshot_costs_that_snapshot_only():
+    async def story(scene):
+        scene.store.error = OSError("no space")
+        scene.commit(topic(1), size=1000)
+        await scene.settle()
+        scene.store.error = None
+        assert scene.fatal == []
+        scene.commit(topic(2), size=1000)
+        await scene.settle()
+        assert [written[0] for written in scene.store.written] == [2]
+
+    run(story)
+
+
+def test_a_store_that_cannot_go_on_stops_the_node():
+    async def story(scene):
+        scene.store.error = FatalError(EXIT_METADATA_DISK_FAILED, "gone")
+        scene.commit(topic(1), size=1000)
+        await scene.settle()
+        assert [error.exit_code for error in scene.fatal] == [EXIT_METADATA_DISK_FAILED]
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ([encode(FeatureLevelRecord(name="metadata.version", feature_level=99))],
+         EXIT_UNSUPPORTED_LEVEL),
+        ([b"\xff\xff\xff"], EXIT_UNREADABLE_LOG),
+    ],
+)  # fmt: skip
+def test_what_we_cannot_apply_stops_the_node_and_is_not_shown(values, code):
+    async def story(scene):
+        heard = []
+        scene.publisher.subscribe(image=lambda *a: heard.append(a), batch=heard.append)
+        scene.commit(values=values)
+        assert [error.exit_code for error in scene.fatal] == [code]
+        assert heard == []
+
+    run(story)
+
+
+def test_a_snapshot_replaces_everything():
+    async def story(scene):
+        scene.commit(topic(1), size=999)
+        values = iter([encode(topic(5))])
+        scene.publisher.on_snapshot(SnapshotView(10, 2, 77, values, None, 0))
+        image = scene.publisher.image
+        assert list(image.topics_by_name) == ["t5"]
+        assert (image.last_offset, image.last_epoch, image.last_timestamp_ms) == (9, 2, 77)
+        # The bytes before it don't count any more.
+        scene.end = 10
+        scene.commit(topic(6), size=10)
+        await scene.settle()
+        assert scene.store.written == []
+
+    run(story)
+
+
+def test_closing_ends_a_snapshot_under_way():
+    async def story(scene):
+        scene.store.gate = asyncio.Event()
+        scene.commit(topic(1), size=1000)
+        await scene.settle()
+
+    run(story)
