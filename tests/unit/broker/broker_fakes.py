@@ -47,6 +47,7 @@ class FakeController:
         # Stands in for what the envelope's request gets: (header, entity) -> response entity.
         self.forwarded = None
         self.assigned = []
+        self.history = []
 
     async def start(self):
         handlers = {
@@ -78,6 +79,7 @@ class FakeController:
             self.image = self.image.apply(record)
             self.offset += 1
         self.image = self.image.at(self.offset, 1, 0)
+        self.history.append(self.image)
         for broker in self.brokers.values():
             asyncio.get_running_loop().call_soon(broker.on_image, self.image)
 
@@ -366,7 +368,9 @@ class Cluster:
         self.brokers[broker_id] = broker
         self.servers[broker_id] = server
         self.controller.brokers[broker_id] = broker
-        broker.on_image(self.controller.image)
+        # A node that starts replays the metadata log: it sees every image of the past.
+        for image in self.controller.history:
+            broker.on_image(image)
         await broker.start([(LISTENER, "127.0.0.1", server.port, 0)])
         if wait:
             await broker.wait_running()
