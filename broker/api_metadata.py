@@ -49,6 +49,10 @@ class MetadataHandler:
         self.cache_hits = 0
 
     def handle(self, request: Request) -> Any:
+        if not self._context.caught_up.is_set():
+            kept = memoryview(bytes(request.body))
+            copy = Request(request.header, kept, 0, request.connection, request.received_ms)
+            return self._when_caught_up(copy)
         version, listener = request.api_version, request.connection.listener
         image = self._context.image
         if self._cached_for[0] is not image.topics or self._cached_for[1] is not image.brokers:
@@ -67,6 +71,11 @@ class MetadataHandler:
             self.cache_hits += 1
         head = response_header(ApiKey.METADATA, version, request.correlation_id)
         return Frame([_SIZE.pack(len(head) + len(body)) + head, body])
+
+    async def _when_caught_up(self, request: Request) -> Any:
+        """A broker that starts has no answer yet; a client asks its other brokers meanwhile."""
+        await self._context.caught_up.wait()
+        return self.handle(request)
 
 
 class _Answer:

@@ -79,7 +79,6 @@ class Broker:
         self._features = features or {}
         self._on_fatal = on_fatal
         self._tasks: list[asyncio.Task[None]] = []
-        self._caught_up = False
         self._log = structlog.get_logger("broker").bind(node_id=self.config.node_id)
 
         def channel(purpose: str) -> ControllerChannel:
@@ -189,7 +188,7 @@ class Broker:
     def on_image(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
         """The committed metadata is this now."""
         self.context.image = image
-        if self._caught_up:
+        if self.context.caught_up.is_set():
             self.replicas.on_image(image, delta)
         else:
             self.replicas.on_past_image(image)
@@ -262,7 +261,7 @@ class Broker:
         await self.lifecycle.wait_caught_up()
         # Not earlier: images of the past know topics that are gone, and would have the directories
         # of newer ones with the same names set aside.
-        self._caught_up = True
+        self.context.caught_up.set()
         self.replicas.on_image(self.context.image)
         await self.replicas.settled()
         for name in await self.store.set_strays_aside(self.context.image, self.config.node_id):

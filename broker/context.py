@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from metadata.image import EMPTY, MetadataImage
@@ -28,6 +29,8 @@ class BrokerContext:
     forwarding: ControllerChannel
     producer_ids: ProducerIds
     image: MetadataImage = EMPTY
+    # Set once the image is of the present: before, it would tell clients of what is long gone.
+    caught_up: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def broker_id(self) -> int:

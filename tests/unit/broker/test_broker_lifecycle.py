@@ -145,3 +145,36 @@ def test_heartbeats_have_a_connection_of_their_own(tmp_path):
             assert len(c.controller.server._connections) == 2
 
     asyncio.run(main())
+
+
+def test_a_broker_that_starts_tells_nothing_of_the_past(tmp_path):
+    async def main():
+        async with cluster(tmp_path) as c:
+            c.controller.create_topic("gone")
+            c.controller.delete_topic("gone")
+            c.controller.create_topic("here")
+            await until(lambda: len(c.brokers[1].replicas) == 1)
+            await c.stop_broker(1)
+            c.controller.active = False
+            broker = await c.start_broker(1, wait=False)
+            connection = await c.connect(1)
+            asked = asyncio.ensure_future(
+                connection.call(
+                    ApiKey.METADATA,
+                    lambda v, m: m.MetadataRequest(
+                        topics=None,
+                        allow_auto_topic_creation=False,
+                        include_topic_authorized_operations=False,
+                    ),
+                    9000,
+                )
+            )
+            await asyncio.sleep(0.1)
+            assert not asked.done()
+            c.controller.active = True
+            broker.controller_changed()
+            answer = await asked
+            assert [topic.name for topic in answer.topics] == ["here"]
+            await broker.wait_running()
+
+    asyncio.run(main())
