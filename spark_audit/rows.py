@@ -56,7 +56,7 @@ class Rows:
     value_position: Ints
     value_length: Ints
     problems: list[Finding] = field(default_factory=list)
-    unreadable: list[int] = field(default_factory=list)  # positions of batches left out whole
+    _kinds: Kinds | None = None
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -73,9 +73,11 @@ class Rows:
 
     def kinds(self) -> Kinds:
         """Frames of all values; control records and values without a sound frame aren't known."""
-        found = kernels.kinds(self.data, self.value_position, self.value_length)
-        found.known &= ~self.control
-        return found
+        if self._kinds is None:
+            found = kernels.kinds(self.data, self.value_position, self.value_length)
+            found.known &= ~self.control
+            self._kinds = found
+        return self._kinds
 
     def decode(self, row: int) -> Item:
         """The record of one row; DecodeError where it can't be read."""
@@ -172,12 +174,11 @@ def _rows(file: str, data: bytes, array: Bytes, places: Ints, base: int) -> Rows
     headers = read_headers(array, places)
     frames = split(array, headers)
     problems: list[Finding] = []
-    unreadable: list[int] = []
     for number in np.flatnonzero(headers.count != headers.last_delta + 1):
         detail = f"{headers.count[number]} records, last delta {headers.last_delta[number]}"
         problems.append(_batch_finding("count-mismatch", file, headers, int(number), base, detail))
     if len(frames.odd):
-        array = _add_odd(file, data, array, headers, frames, base, problems, unreadable)
+        array = _add_odd(file, data, array, headers, frames, base, problems)
     batch = frames.batch
     return Rows(
         file=file,
@@ -193,7 +194,6 @@ def _rows(file: str, data: bytes, array: Bytes, places: Ints, base: int) -> Rows
         value_position=frames.value_position,
         value_length=frames.value_length,
         problems=problems,
-        unreadable=unreadable,
     )
 
 
@@ -215,7 +215,6 @@ def _add_odd(
     frames: Frames,
     base: int,
     problems: list[Finding],
-    unreadable: list[int],
 ) -> Bytes:
     """Reads the batches that numpy left out, one record at a time, into the same frames.
 
@@ -230,7 +229,6 @@ def _add_odd(
         except DecodeError as error:
             finding = _batch_finding("bad-records", file, headers, number, base, str(error))
             problems.append(finding)
-            unreadable.append(position + base)
             continue
         for record in records:
             places = []
