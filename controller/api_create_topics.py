@@ -16,15 +16,15 @@ from controller.assignment import automatic, new_partition_record, replicas_of_m
 from controller.configs import new_topic_configs
 from controller.context import Context, Result
 from controller.events import ApiRequest
-from controller.topic_names import (
+from metadata.configs import validate_topic_configs
+from metadata.image import TOPIC_RESOURCE, MetadataImage
+from metadata.records import ConfigRecord, Record, TopicRecord
+from metadata.topic_names import (
     METADATA_TOPIC,
     check_topic_name,
     collision_key,
     has_collision_chars,
 )
-from metadata.configs import validate_topic_configs
-from metadata.image import TOPIC_RESOURCE, MetadataImage
-from metadata.records import ConfigRecord, Record, TopicRecord
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
 

@@ -21,7 +21,6 @@ from controller.apis import APIS
 from controller.config import ControllerConfig
 from controller.core import Controller
 from controller.describe_cluster import describe_cluster
-from controller.describe_configs import describe_configs
 from controller.events import (
     ApiRequest,
     AppendRecords,
@@ -37,6 +36,9 @@ from controller.events import (
     Tick,
 )
 from controller.metrics import ControllerMetrics, measure
+from metadata.configs.describe import MAX_VERSION as CONFIGS_MAX_VERSION
+from metadata.configs.describe import MIN_VERSION as CONFIGS_MIN_VERSION
+from metadata.configs.describe import describe_configs
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import Record
 from net.handlers import Api, CloseConnection, Later, Request
@@ -127,7 +129,14 @@ class ControllerShell:
             for _, api in sorted(APIS.items())
         ]
         table.append(Api(ApiKey.ENVELOPE, 0, 0, self._handle_envelope))
-        table.append(Api(ApiKey.DESCRIBE_CONFIGS, 1, 4, self._handle_describe_configs))
+        table.append(
+            Api(
+                ApiKey.DESCRIBE_CONFIGS,
+                CONFIGS_MIN_VERSION,
+                CONFIGS_MAX_VERSION,
+                self._handle_describe_configs,
+            )
+        )
         table.append(Api(ApiKey.DESCRIBE_CLUSTER, 0, 2, self._handle_describe_cluster))
         return table
 
@@ -209,7 +218,11 @@ class ControllerShell:
 
     def _handle_describe_configs(self, request: Request) -> Any:
         return describe_configs(
-            request.api_version, request.entity(), self._committed, self._config
+            request.api_version,
+            request.entity(),
+            self._committed,
+            self._config.static,
+            self._config.node_id,
         )
 
     def _ask(

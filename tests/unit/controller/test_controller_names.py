@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.topic_names import check_topic_name, collision_key
+from metadata.topic_names import check_topic_name, collision_key
 from wire.errors import ErrorCode, KafkaError
 
 LEGAL = "abcXYZ019._-"

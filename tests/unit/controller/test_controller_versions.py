@@ -10,10 +10,9 @@ import pytest
 from controller_scene import Scene
 
 from controller.apis import APIS
-from controller.config import ControllerConfig
 from controller.describe_cluster import describe_cluster
-from controller.describe_configs import describe_configs
 from controller.events import ApiRequest
+from metadata.configs.describe import describe_configs
 from metadata.image import EMPTY
 from metadata.records import ConfigRecord, Endpoint, RegisterControllerRecord, TopicRecord
 from wire.apis import ApiKey
@@ -188,8 +187,8 @@ def test_describe_configs(version):
             include_synonyms=True,
             include_documentation=True,
         )
-        config = ControllerConfig(node_id=3000, cluster_id="c", static={"num.partitions": "4"})
-        (result,) = round_trip(describe_configs(version, request, image, config)).results
+        static = {"num.partitions": "4"}
+        (result,) = round_trip(describe_configs(version, request, image, static, 3000)).results
         return result.error_code, {c.name: c for c in result.configs}
 
     code, topic = ask(2, "t")

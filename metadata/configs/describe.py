@@ -1,41 +1,46 @@
-"""DescribeConfigs 1-4 on the controller listener (KIP-919): topics, all brokers, this node.
+"""DescribeConfigs 1-4: topics, all brokers, one node, with synonyms and texts (KIP-226, KIP-569).
 
-Any controller answers it, from the committed image. Kafka's tools ask it before they alter.
+The same answer comes from brokers and controllers (KIP-919), each from its committed image.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from controller.config import ControllerConfig
-from metadata.configs import (
+from metadata.configs.definition import Scope, Update
+from metadata.configs.lookup import (
     NODE,
     TOPIC,
     Effective,
-    Scope,
     Source,
-    Update,
     effective_broker_config,
     effective_topic_config,
 )
 from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from metadata.topic_names import check_topic_name
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
 from wire.messages import fill, millis, response_module
 
+MIN_VERSION, MAX_VERSION = 1, 4
+
 
 def describe_configs(
-    version: int, entity: Any, image: MetadataImage, config: ControllerConfig
+    version: int, asked: Any, image: MetadataImage, static: Mapping[str, str], node_id: int
 ) -> Any:
-    """The answer; each resource fails or succeeds by itself."""
+    """The response entity to the request `asked`; each resource fails or succeeds by itself.
+
+    `static` has the texts of the answering node's file.
+    """
     module: Any = response_module(ApiKey.DESCRIBE_CONFIGS, version)
     results = []
-    for resource in entity.resources:
+    for resource in asked.resources:
         code, message = ErrorCode.none, None
         found: list[Effective] = []
         try:
-            found = _in_force(image, config, int(resource.resource_type), resource.resource_name)
+            kind, name = int(resource.resource_type), resource.resource_name
+            found = _in_force(image, static, node_id, kind, name)
         except KafkaError as error:
             code, message = error.code, error.message
         wanted = resource.configuration_keys
@@ -46,7 +51,7 @@ def describe_configs(
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
                 configs=tuple(
-                    _shown(module, effective, entity)
+                    _shown(module, effective, asked)
                     for effective in found
                     if not wanted or effective.definition.name in wanted
                 ),
@@ -56,17 +61,15 @@ def describe_configs(
 
 
 def _in_force(
-    image: MetadataImage, config: ControllerConfig, kind: int, name: str
+    image: MetadataImage, static: Mapping[str, str], node_id: int, kind: int, name: str
 ) -> list[Effective]:
     if kind == TOPIC_RESOURCE:
+        check_topic_name(name)
         if image.topic(name) is None:
             raise KafkaError(
                 ErrorCode.unknown_topic_or_partition, f"There is no topic named {name!r}"
             )
-        return [
-            effective_topic_config(key, image, config.static, name, config.node_id)
-            for key in sorted(TOPIC)
-        ]
+        return [effective_topic_config(key, image, static, name, node_id) for key in sorted(TOPIC)]
     if kind != BROKER_RESOURCE:
         raise KafkaError(
             ErrorCode.invalid_request,
@@ -75,14 +78,12 @@ def _in_force(
         )
     if not name:
         return _dynamic_default(effective_broker_config(key, image, {}) for key in sorted(NODE))
-    if name != str(config.node_id):
+    if name != str(node_id):
         raise KafkaError(
             ErrorCode.invalid_request,
-            f"Unexpected broker id, expected {config.node_id} or empty string, but received {name}",
+            f"Unexpected broker id, expected {node_id} or empty string, but received {name}",
         )
-    return [
-        effective_broker_config(key, image, config.static, config.node_id) for key in sorted(NODE)
-    ]
+    return [effective_broker_config(key, image, static, node_id) for key in sorted(NODE)]
 
 
 def _dynamic_default(found: Iterable[Effective]) -> list[Effective]:
@@ -90,18 +91,18 @@ def _dynamic_default(found: Iterable[Effective]) -> list[Effective]:
     return [e for e in found if e.source is Source.DYNAMIC_DEFAULT_BROKER]
 
 
-def _shown(module: Any, effective: Effective, entity: Any) -> Any:
+def _shown(module: Any, effective: Effective, asked: Any) -> Any:
     definition = effective.definition
     hidden = definition.sensitive
     synonyms: tuple[Any, ...] = ()
-    if entity.include_synonyms:
+    if asked.include_synonyms:
         synonyms = tuple(
             module.DescribeConfigsSynonym(
                 name=c.name, value=None if hidden else c.text, source=int(c.source)
             )
             for c in effective.candidates
         )
-    documented = getattr(entity, "include_documentation", False)
+    documented = getattr(asked, "include_documentation", False)
     return fill(
         module.DescribeConfigsResourceResult,
         name=definition.name,

@@ -20,6 +20,11 @@ def check_topic_name(name: str) -> None:
         )
 
 
+def is_topic_name(name: str) -> bool:
+    """Whether a topic may have this name."""
+    return _broken_rule(name) is None
+
+
 def _broken_rule(name: str) -> str | None:
     if not name:
         return "it must not be empty"
