@@ -114,7 +114,7 @@ def test_three_replicas_failover_and_return(tmp_path):
 
 def test_a_lagging_follower_leaves_the_isr_and_acks_go_on(tmp_path):
     async def main():
-        async with cluster(tmp_path, (1, 2)) as c:
+        async with cluster(tmp_path, (1, 2), replica_lag_time_max_ms=400) as c:
             c.controller.create_topic("t", 1, (1, 2))
             await until(lambda: all(len(b.replicas) == 1 for b in c.brokers.values()))
             connection = await c.connect(1)

@@ -249,7 +249,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(STEPS)
 def test_no_acknowledged_record_is_lost(steps):
     world = World()
@@ -262,7 +262,7 @@ def test_random_histories_get_somewhere():
     import random
 
     epochs = acked = 0
-    for seed in range(40):
+    for seed in range(25):
         chance = random.Random(seed)
         world = World()
         for _ in range(600):
@@ -279,5 +279,5 @@ def test_random_histories_get_somewhere():
         assert len({tuple(b.log) for b in world.brokers.values()}) == 1
         leader = world.brokers[world.state.leader].core
         assert leader.high_watermark == leader.log_end
-    assert epochs > 80
-    assert acked > 300
+    assert epochs > 50
+    assert acked > 180
