@@ -160,16 +160,16 @@ def _guarded(command: Callable[[argparse.Namespace], int], args: argparse.Namesp
     except BrokenPipeError:
         raise
     except AuditError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"pykraft: {error}", file=sys.stderr)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}", file=sys.stderr)
+        print(f"pykraft: {where}{error.strerror or error}", file=sys.stderr)
     except Exception as error:
         if not type(error).__module__.startswith(("pyspark", "py4j")):
             raise
         from spark_audit.session import one_line
 
-        print(f"error: Spark: {one_line(error)}", file=sys.stderr)
+        print(f"pykraft: Spark: {one_line(error)}", file=sys.stderr)
     return 1
 
 

@@ -40,7 +40,7 @@ def dump(paths: Sequence[str | os.PathLike[str]], json: bool, out: TextIO) -> in
     for path in paths:
         files = _files_of(os.fspath(path))
         if isinstance(files, str):
-            print(f"error: {files}", file=sys.stderr)
+            print(f"pykraft: {files}", file=sys.stderr)
             clean = False
             continue
         for name, file in files:
@@ -50,7 +50,7 @@ def dump(paths: Sequence[str | os.PathLike[str]], json: bool, out: TextIO) -> in
             except BrokenPipeError:
                 raise
             except OSError as error:
-                print(f"error: {file}: {error.strerror or error}", file=sys.stderr)
+                print(f"pykraft: {file}: {error.strerror or error}", file=sys.stderr)
                 clean = False
     return 0 if clean else 1
 
