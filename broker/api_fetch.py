@@ -53,13 +53,14 @@ def handle(context: BrokerContext, request: Request) -> Any:
         return Frame(parts)
     job = FetchJob(context, request, asked)
     job.plan(first=True)
-    if job.due or job.size >= asked.min_bytes or asked.max_wait_ms <= 0:
+    if job.due or job.size >= job.least or asked.max_wait_ms <= 0:
         return job.frame()
     return job.park()
 
 
 class FetchJob:
-    """One fetch until it is answered. `size` and `due` are what the last `plan` found."""
+    """One fetch until it is answered. `size` and `due` are what the last `plan` found; `least` is
+    what is worth an answer: never more than one answer holds, whatever minimum was asked for."""
 
     __slots__ = (
         "_asked",
@@ -70,11 +71,13 @@ class FetchJob:
         "_later",
         "_left",
         "_listener",
+        "_most",
         "_parked",
         "_starts",
         "_topics",
         "_version",
         "due",
+        "least",
         "size",
     )
 
@@ -87,6 +90,8 @@ class FetchJob:
         self._listener = request.connection.listener
         self._topics: list[FetchedTopic] = []
         self._endpoints: dict[int, NodeEndpoint] = {}
+        self._most = min(asked.max_bytes, context.config.fetch_max_bytes)
+        self.least = min(asked.min_bytes, self._most)
         self._left = 0
         # The log starts that this answer tells, added up: a change of one is news for a follower.
         self._starts = 0
@@ -105,7 +110,7 @@ class FetchJob:
         self.size = 0
         self._starts = 0
         self.due = not asked.topics
-        self._left = min(asked.max_bytes, self._context.config.fetch_max_bytes)
+        self._left = self._most
         self._topics = [
             FetchedTopic(
                 topic.name,
@@ -250,9 +255,7 @@ class FetchJob:
         """Waits until there is enough, something happened, or the time is over."""
         asked = self._asked
         replicas = self._context.replicas
-        parked = ParkedFetch(
-            replicas.wakes, asked.min_bytes - self.size, asked.max_wait_ms, self._look
-        )
+        parked = ParkedFetch(replicas.wakes, self.least - self.size, asked.max_wait_ms, self._look)
         for topic in asked.topics:
             for partition in topic.partitions:
                 replica = replicas.find(topic.name, topic.topic_id, partition.partition)
@@ -260,6 +263,7 @@ class FetchJob:
                     parked.join(replica.followers if asked.replica_id >= 0 else replica.consumers)
         self._parked = parked
         self._later = Later()
+        self._later.on_dropped = parked.leave
         return self._later
 
     def _look(self) -> None:
@@ -273,8 +277,8 @@ class FetchJob:
             later.set(Frame([]))
             return
         self.plan(first=False)
-        if parked.expired or self.due or self.size >= self._asked.min_bytes:
+        if parked.expired or self.due or self.size >= self.least:
             parked.leave()
             later.set(self.frame())
         else:
-            parked.stay(self._asked.min_bytes - self.size)
+            parked.stay(self.least - self.size)

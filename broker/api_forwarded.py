@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Any
 
 from broker.context import BrokerContext
-from broker.controller_channel import ControllerUnreachable
+from net.controller_channel import ControllerUnreachable
 from net.errors import UnsupportedVersion
 from net.handlers import Api, Frame, Request
 from wire.apis import ApiKey, ErrorCode

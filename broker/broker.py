@@ -26,7 +26,6 @@ from broker import (
 )
 from broker.config import BrokerConfig, StaticValues
 from broker.context import BrokerContext
-from broker.controller_channel import ControllerChannel, Endpoint, client_id
 from broker.directory_assignments import DirectoryAssignments
 from broker.fetchers import Fetchers
 from broker.isr_proposals import IsrProposals
@@ -40,6 +39,7 @@ from broker.topic_creation import TopicCreation
 from broker.topic_settings import settings_in_image
 from metadata.delta import ImageDelta
 from metadata.image import MetadataImage
+from net.controller_channel import ControllerChannel, Endpoint
 from net.handlers import Api, HandlerTable
 from storage.log_dir import LogDirectory
 from wire.errors import FatalError
@@ -82,7 +82,9 @@ class Broker:
         self._log = structlog.get_logger("broker").bind(node_id=self.config.node_id)
 
         def channel(purpose: str) -> ControllerChannel:
-            return ControllerChannel(env, controller_endpoint, client_id(self.config, purpose))
+            return ControllerChannel(
+                env, controller_endpoint, f"broker-{self.config.node_id}-{purpose}"
+            )
 
         self._channels = [channel("heartbeat"), channel("to-controller"), channel("forwarding")]
         heartbeat, requests, forwarding = self._channels

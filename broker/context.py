@@ -10,10 +10,10 @@ from metadata.image import EMPTY, MetadataImage
 
 if TYPE_CHECKING:
     from broker.config import BrokerConfig
-    from broker.controller_channel import ControllerChannel
     from broker.lifecycle import BrokerLifecycle
     from broker.producer_ids import ProducerIds
     from broker.replica_manager import ReplicaManager
+    from net.controller_channel import ControllerChannel
     from world.env import Env
 
 

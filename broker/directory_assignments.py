@@ -13,8 +13,8 @@ from uuid import UUID
 
 import structlog
 
-from broker.controller_channel import ControllerChannel, ControllerUnreachable
 from broker.tasks import OnFatal, spawn
+from net.controller_channel import ControllerChannel, ControllerUnreachable
 from net.errors import UnsupportedVersion
 from wire.apis import ApiKey, ErrorCode
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from broker.controller_channel import ControllerChannel, ControllerUnreachable
+from net.controller_channel import ControllerChannel, ControllerUnreachable
 from net.errors import UnsupportedVersion
 from wire.apis import ApiKey, ErrorCode
 from wire.errors import KafkaError

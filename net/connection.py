@@ -37,13 +37,14 @@ _SLOW_MS = 20
 class _Slot:
     """The place of one answer in the order; `parts` is None until it is there."""
 
-    __slots__ = ("began_ms", "connection", "header", "parts")
+    __slots__ = ("began_ms", "connection", "header", "later", "parts")
 
     def __init__(self, connection: ServerConnection, header: RequestHeader) -> None:
         self.connection = connection
         self.header = header
         self.began_ms = connection.active_ms
         self.parts: Iterable[Part] | None = None
+        self.later: Later | None = None
 
     def deliver(self, reply: Any) -> None:
         """Takes the reply, or the exception that stands for it."""
@@ -255,7 +256,9 @@ class ServerConnection(asyncio.BufferedProtocol):
         if type(reply) is Frame:
             self._emit(header, reply.parts)
         elif type(reply) is Later:
-            reply.bind(self._new_slot(header).deliver)
+            slot = self._new_slot(header)
+            slot.later = reply
+            reply.bind(slot.deliver)
         elif reply is NO_RESPONSE:
             pass
         elif hasattr(reply, "__await__"):
@@ -426,7 +429,10 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.closed:
             return
         self.closed = True
+        waiting = [slot.later for slot in self._slots if slot.later is not None]
         self._slots.clear()
+        for later in waiting:
+            later.drop()
         for call in self._on_close:
             call()
         self._on_close.clear()

@@ -72,13 +72,16 @@ class Later:
     """A reply that will be given by a plain call of `set` or `fail`, once, on the loop.
 
     It costs a tenth of a task: use it where many requests wait at once (acks=all, long polls).
+    `on_dropped` is called where the connection ends before there is a reply: whoever keeps the
+    request waiting for as long as the client asked lets go of it then.
     """
 
-    __slots__ = ("_deliver", "_outcome")
+    __slots__ = ("_deliver", "_outcome", "on_dropped")
 
     def __init__(self) -> None:
         self._deliver: Callable[[Any], None] | None = None
         self._outcome: Any = None
+        self.on_dropped: Callable[[], None] | None = None
 
     @property
     def done(self) -> bool:
@@ -95,6 +98,11 @@ class Later:
     def fail(self, error: Exception) -> None:
         """Ends the request as if its handler had raised `error`."""
         self.set(error)
+
+    def drop(self) -> None:
+        """Called by the connection when it ends: nobody takes the reply any more."""
+        if self._outcome is None and self.on_dropped is not None:
+            self.on_dropped()
 
     def bind(self, deliver: Callable[[Any], None]) -> None:
         """Called by the connection: `deliver` gets the reply, at once if it is there already."""

@@ -60,7 +60,7 @@ async def _admin_door(node: Node) -> AsyncIterator[None]:
     ports = AdminPorts(
         cluster_id=node.cluster_id,
         image=lambda: node.image,
-        controller_call=node.active_controller.call,
+        controller_call=node.active_controller.request,
         confirm_read=node.confirm_read,
         features=node.features,
         active_controller=lambda: raft.leader().leader_id,

@@ -19,10 +19,10 @@ from controller.shell import ControllerShell
 from metadata.delta import ImageDelta
 from metadata.features import SUPPORTED
 from metadata.image import MetadataImage
+from net.controller_channel import ControllerChannel
 from net.handlers import HandlerTable
 from net.server import FeatureView, ListenerConfig, Server, serve
 from pykraft import directories, storage_format
-from pykraft.controller_call import ActiveController
 from pykraft.node_config import Listener, NodeConfig
 from pykraft.publisher import MetadataPublisher
 from raft.config import RaftConfig
@@ -62,7 +62,7 @@ class Node:
             on_fatal=self.fail,
         )
         self.raft: RaftNode | None = None
-        self.active_controller = ActiveController(
+        self.active_controller = ControllerChannel(
             env, self._controller_endpoint, f"node-{config.node_id}-to-controller"
         )
 
@@ -281,7 +281,7 @@ class Node:
                 ),
             ),
             SUPPORTED,
-            self.active_controller.call,
+            self.active_controller.request,
         )
 
         def on_image(image: MetadataImage, delta: ImageDelta) -> None:
@@ -347,7 +347,7 @@ class Node:
         self._look_whether_ready()
 
     def _on_leader(self, leader: LeaderAndEpoch) -> None:
-        self.active_controller.changed()
+        self.active_controller.endpoint_changed()
         if self.broker is not None:
             self.broker.controller_changed()
         self._look_whether_ready()

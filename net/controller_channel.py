@@ -1,15 +1,15 @@
-"""The broker's way to the active controller: one connection that follows the leadership."""
+"""The way to the active controller: one connection that follows the leadership."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from broker.config import BrokerConfig
 from net.client import Connection
 from net.errors import ConnectFailed, NetworkError, UnsupportedVersion
-from wire.apis import ErrorCode
+from wire.errors import ErrorCode, KafkaError
 from world.env import Env
 
 Endpoint = tuple[int, str, int]
@@ -20,8 +20,11 @@ _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 500
 
 
-class ControllerUnreachable(Exception):
-    """No active controller answered before the caller's time was over."""
+class ControllerUnreachable(KafkaError):
+    """No active controller answered before the caller's time was over (NOT_CONTROLLER)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.not_controller, message)
 
 
 class ControllerChannel:
@@ -80,7 +83,7 @@ class ControllerChannel:
                 if connection is not None:
                     left_ms = max(1, deadline_ms - clock.now_ms())
                     answer = await connection.call(api_key, build, left_ms, max_version=max_version)
-                    if getattr(answer, "error_code", None) is not ErrorCode.not_controller:
+                    if not _is_refusal(answer):
                         return answer
                     reason = f"node {self._node()} is not the active controller"
             except UnsupportedVersion:
@@ -144,6 +147,18 @@ class ControllerChannel:
             connection.close()
 
 
+def _is_refusal(answer: Any) -> bool:
+    """Whether the answer says NOT_CONTROLLER: as a whole, or of its first item where it has no
+    error of the whole (a standby says so of every item)."""
+    if hasattr(answer, "error_code") or not is_dataclass(answer):
+        return getattr(answer, "error_code", None) is ErrorCode.not_controller
+    for field in fields(answer):
+        items = getattr(answer, field.name)
+        if isinstance(items, tuple) and items:
+            return getattr(items[0], "error_code", None) is ErrorCode.not_controller
+    return False
+
+
 async def _wait(event: asyncio.Event, pause_ms: float) -> None:
     """Until the event or the pause is over."""
     try:
@@ -151,8 +166,3 @@ async def _wait(event: asyncio.Event, pause_ms: float) -> None:
             await event.wait()
     except TimeoutError:
         return
-
-
-def client_id(config: BrokerConfig, purpose: str) -> str:
-    """What this broker calls itself to others."""
-    return f"broker-{config.node_id}-{purpose}"
