@@ -365,6 +365,13 @@ class RaftWorld:
                     self._cuts[other, node_id] = until_ms
         self.note(f"fault {kind} {node_id} until {until_ms}")
 
+    def _first_kill(self) -> None:
+        """Every run has a crash, of a leader if there is one by then."""
+        ids = list(self.members)
+        leaders = [node_id for node_id in ids if self.members[node_id].is_leader]
+        member = self.members[self.chance.choice(leaders or ids)]
+        self.kill(member, power="kill" not in self.faults.kinds)
+
     def heal(self) -> None:
         self.note("heal")
         self.calm = True
@@ -441,6 +448,7 @@ class RaftWorld:
             self.at(self.chance.randint(0, 300), lambda member=member: self.boot(member))  # type: ignore[misc]
         self.at(self.chance.randint(0, 20), self._client)
         self.at(self.faults.every_ms, self._fault)
+        self.at(self.chance.randint(100, 500), self._first_kill)
         self.run_until(lambda: self.events >= CHAOS_EVENTS, CHAOS_MAX_MS)
         self.heal()
         healed = self.run_until(

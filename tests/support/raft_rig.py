@@ -109,10 +109,10 @@ class Cluster:
         ports = free_ports(voters)
         self.voters = {i + 1: ("127.0.0.1", port) for i, port in enumerate(ports)}
         self.settings = {
-            "election_timeout_ms": 300,
-            "fetch_timeout_ms": 700,
+            "election_timeout_ms": 500,
+            "fetch_timeout_ms": 1500,
             "election_backoff_max_ms": 200,
-            "request_timeout_ms": 700,
+            "request_timeout_ms": 1500,
             "fetch_max_wait_ms": 200,
             **settings,
         }
@@ -135,7 +135,7 @@ class Cluster:
     def __getitem__(self, node_id):
         return self.members[node_id]
 
-    async def leader(self, *, unlike=None, timeout_s=8.0):
+    async def leader(self, *, unlike=None, timeout_s=20.0):
         """The member that leads and has told its listener so."""
         found = []
 
@@ -159,7 +159,7 @@ class Cluster:
         await eventually(lambda: leader.node.applied_offset > last)
         return base, last
 
-    async def caught_up(self, timeout_s=8.0):
+    async def caught_up(self, timeout_s=20.0):
         """Every member has applied all that the leader has committed."""
         leader = await self.leader()
         target = leader.node.end_offset
@@ -170,7 +170,7 @@ class Cluster:
         )
 
 
-async def eventually(condition, *, timeout_s=8.0, why=lambda: ""):
+async def eventually(condition, *, timeout_s=20.0, why=lambda: ""):
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not condition():
         if asyncio.get_running_loop().time() > deadline:

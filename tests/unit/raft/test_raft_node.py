@@ -28,7 +28,7 @@ def test_one_voter_leads_at_once(tmp_path):
         began = time.monotonic()
         await cluster.start()
         leader = await cluster.leader()
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 3.0
         assert await cluster.append(b"a", b"b") == (1, 2)
         assert leader.recorder.values == [(1, b"a"), (2, b"b")]
         assert leader.recorder.control == [ControlType.LEADER_CHANGE]
@@ -60,7 +60,7 @@ def test_three_voters_replicate_and_survive_the_leader(tmp_path):
         began = time.monotonic()
         await leader.kill()
         follower = await cluster.leader(unlike=leader.node_id)
-        assert time.monotonic() - began < 2.0
+        assert time.monotonic() - began < 4.0
         assert follower.node.leader().epoch > 1
         await cluster.append(b"after")
         await leader.start()
@@ -120,7 +120,7 @@ def test_a_graceful_stop_hands_over_quickly(tmp_path):
         began = time.monotonic()
         await leader.stop()
         await cluster.leader(unlike=leader.node_id)
-        assert time.monotonic() - began < 0.6
+        assert time.monotonic() - began < 2.0
         await cluster.append(b"b")
 
     run(scenario, Cluster(tmp_path))

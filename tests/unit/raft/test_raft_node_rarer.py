@@ -255,7 +255,7 @@ def test_resign_hands_leadership_over(tmp_path):
         await cluster.append(b"a")
         await cluster.caught_up()
         leader.node.resign()
-        other = await cluster.leader(unlike=leader.node_id, timeout_s=3)
+        other = await cluster.leader(unlike=leader.node_id, timeout_s=10)
         await cluster.append(b"b")
         await cluster.caught_up()
         assert other.recorder.state == [b"a", b"b"]
