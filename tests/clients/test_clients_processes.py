@@ -29,6 +29,7 @@ def topic(cluster, request):
     name = request.node.name.translate(str.maketrans("[]", "--")).strip("-")
     with cluster.admin() as admin:
         admin.create_topic(name, 3, 3)
+    traffic.wait_for_leaders(cluster.bootstrap, name)
     return name
 
 

@@ -150,6 +150,35 @@ def running_cluster(directory, controllers, brokers, settings=None):
             _running.remove(cluster)
 
 
+@contextmanager
+def pykraft_server(config):
+    """`pykraft server CONFIG` in the foreground of its own process, ready; stopped on leaving."""
+    log = Path(config).with_suffix(".pykraft.log")
+    with log.open("ab") as output:
+        begin = output.tell()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pykraft", "server", str(config)],
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+        )
+
+    def ready():
+        said = log.read_bytes()[begin:].decode(errors="replace")
+        assert process.poll() is None, f"the node ended:\n{said[-4000:]}"
+        return "pykraft: ready" in said
+
+    try:
+        wait_until(ready, f"{config} is ready: see {log}", 30)
+        yield process
+        process.terminate()
+        assert process.wait(30) == 0, log.read_text(errors="replace")[-4000:]
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+
+
 def log_tails():
     """The ends of the logs of every cluster that runs now."""
     return "\n".join(cluster.log_tails() for cluster in _running)

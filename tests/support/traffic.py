@@ -9,6 +9,8 @@ import json
 import subprocess
 import time
 
+from waiting import wait_until
+
 TIMEOUT_S = 120
 
 
@@ -36,7 +38,24 @@ class Seen:
 
 
 def _confluent(bootstrap, **more):
-    return {"bootstrap.servers": bootstrap, "log_level": 3, "socket.timeout.ms": 20000, **more}
+    return {"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 20000, **more}
+
+
+def wait_for_leaders(bootstrap, topic, partitions=3):
+    """Returns when every partition's leader serves it, so that no first produce is refused.
+
+    A refused batch is sent again behind those that followed it: only idempotence keeps the order.
+    """
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    consumer = Consumer(_confluent(bootstrap, **{"group.id": "-"}))
+    for partition in range(partitions):
+        wait_until(
+            lambda p=partition: consumer.get_watermark_offsets(TopicPartition(topic, p), 2),
+            f"{topic}-{partition} is served",
+            errors=(KafkaException,),
+        )
+    consumer.close()
 
 
 def confluent_produce(bootstrap, topic, count, codec="none", partitions=3, start=0, **more):
@@ -76,7 +95,7 @@ def confluent_read(bootstrap, topic, seen, offset=0):
     consumer.close()
 
 
-def kafka_python_produce(bootstrap, topic, count, codec=None, partitions=3, **more):
+def kafka_python_produce(bootstrap, topic, count, codec=None, partitions=3, start=0, **more):
     from kafka import KafkaProducer
 
     producer = KafkaProducer(
@@ -86,7 +105,8 @@ def kafka_python_produce(bootstrap, topic, count, codec=None, partitions=3, **mo
         linger_ms=5,
         **more,
     )
-    sent = [producer.send(topic, value(i), partition=i % partitions) for i in range(count)]
+    numbers = range(start, start + count)
+    sent = [producer.send(topic, value(i), partition=i % partitions) for i in numbers]
     producer.flush(TIMEOUT_S)
     for one in sent:
         one.get(1)

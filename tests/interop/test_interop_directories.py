@@ -1,0 +1,231 @@
+"""One node's directory under both: what pykraft leaves, JVM Kafka reads and serves, and back.
+
+Kafka's dump tool is the judge of every file that a stopped pykraft node wrote.
+"""
+
+import re
+import shutil
+
+import jvm_node
+import kafka_jvm
+import pytest
+import traffic
+from clusters import pykraft_server, running_cluster
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pykraft.ports import free_ports
+
+pytestmark = pytest.mark.interop
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+COUNT = 3000
+# Snapshots, and segments that are over soon, so that a small log has all kinds of files.
+SMALL_FILES = {
+    "metadata.log.max.record.bytes.between.snapshots": 3000,
+    "log.roll.ms": 200,
+    "log.index.interval.bytes": 500,
+}
+DUMP_TOOLS = {
+    kafka_jvm.DEFAULT_VERSION: "kafka.tools.DumpLogSegments",
+    kafka_jvm.NEWEST_VERSION: "org.apache.kafka.tools.DumpLogSegments",
+}
+COMPLAINT = re.compile(
+    r"isvalid: (?!true)|mismatch|corrupt|exception|error|found|invalid|unexpected|not found|skipp|"
+    r"unknown|at \w+(\.\w+)+\(",
+    re.IGNORECASE,
+)
+
+
+def create(bootstrap, *names, **configs):
+    """Topics of three partitions with one replica, by librdkafka's admin client."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics(
+        [NewTopic(name, 3, 1, config=configs) for name in names]
+    ).values():
+        made.result(20)
+
+
+def write_new(bootstrap, topic):
+    """A new topic with `COUNT` records."""
+    create(bootstrap, topic)
+    traffic.wait_for_leaders(bootstrap, topic)
+    traffic.confluent_produce(bootstrap, topic, COUNT)
+
+
+def fill(bootstrap):
+    """A topic of records for every codec, and others, a compacted and deleted ones among them."""
+    for codec in CODECS:
+        create(bootstrap, codec)
+        traffic.wait_for_leaders(bootstrap, codec)
+        produce(bootstrap, codec, 0)
+    create(bootstrap, "compacted", **{"cleanup.policy": "compact"})
+    create(bootstrap, *(f"more-{n}" for n in range(12)))
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for gone in admin.delete_topics(["more-0", "more-1"]).values():
+        gone.result(20)
+
+
+def produce(bootstrap, codec, start, **more):
+    """`COUNT` records, from number `start` on, to the topic named as the codec."""
+    if codec == "lz4":
+        # librdkafka takes a broker without FindCoordinator for an old one and sends it no lz4.
+        traffic.kafka_python_produce(bootstrap, codec, COUNT, codec, start=start)
+    else:
+        traffic.confluent_produce(bootstrap, codec, COUNT, codec, start=start, **more)
+
+
+def check(bootstrap, count, *more):
+    """Every topic that `fill` left has its first `count` records, `more` topics their COUNT."""
+    for codec in CODECS:
+        traffic.confluent_read(bootstrap, codec, traffic.Seen(count))
+    for topic in more:
+        traffic.confluent_read(bootstrap, topic, traffic.Seen(COUNT))
+    names = set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
+    assert {*CODECS, "compacted", *(f"more-{n}" for n in range(2, 12)), *more} <= names
+    assert not {"more-0", "more-1"} & names
+
+
+@pytest.fixture(scope="module")
+def left_by_pykraft(tmp_path_factory):
+    """The folder of a one-node pykraft that was filled, restarted, filled more, and stopped."""
+    kafka_jvm.classpath()
+    directory = tmp_path_factory.mktemp("ours")
+    with running_cluster(directory, 0, 1, SMALL_FILES) as cluster:
+        fill(cluster.bootstrap)
+        cluster.stop(1)
+        cluster.start(1)
+        check(cluster.bootstrap, COUNT)
+        for codec in CODECS:
+            produce(cluster.bootstrap, codec, COUNT, **{"enable.idempotence": True})
+        write_new(cluster.bootstrap, "after-restart")
+        cluster.down()
+    return directory / "nodes" / "1"
+
+
+def dump(version, paths, *options):
+    files = ",".join(str(path) for path in paths)
+    tool, path = DUMP_TOOLS[version], kafka_jvm.classpath(version)
+    return kafka_jvm.run_java(tool, ["--files", files, *options], path)
+
+
+def complaints(text):
+    """The lines in which the tool says that something is wrong; payloads are not looked at."""
+    lines = (line.split(" payload:")[0].split(" value:")[0] for line in text.splitlines())
+    return [line for line in lines if COMPLAINT.search(line)]
+
+
+@pytest.mark.parametrize("version", DUMP_TOOLS)
+def test_dump_tool_reads_the_metadata(left_by_pykraft, version):
+    log = left_by_pykraft / "data" / "__cluster_metadata-0"
+    segments, snapshots = sorted(log.glob("*.log")), sorted(log.glob("*.checkpoint"))
+    assert segments
+    assert snapshots
+    # The tool knows a snapshot by a name without .log, and its records by the same option.
+    text = dump(version, [*segments, *snapshots], "--cluster-metadata-decoder")
+    assert complaints(text) == []
+    for path in (*segments, *snapshots):
+        assert f"Dumping {path}" in text
+    for name in ("REGISTER_BROKER_RECORD", "TOPIC_RECORD", "PARTITION_RECORD", "CONFIG_RECORD"):
+        assert name in text
+    assert text.count("SnapshotHeader") == text.count("SnapshotFooter") == len(snapshots)
+    indexes = [*log.glob("*.index"), *log.glob("*.timeindex")]
+    if indexes:
+        assert complaints(dump(version, indexes)) == []
+
+
+@pytest.mark.parametrize("version", DUMP_TOOLS)
+def test_dump_tool_reads_the_partitions(left_by_pykraft, version):
+    data = left_by_pykraft / "data"
+    partitions = [path for path in sorted(data.iterdir()) if path.name[-2:] in ("-0", "-1", "-2")]
+    logs = [path for one in partitions for path in sorted(one.glob("*.log"))]
+    logs = [path for path in logs if "__cluster_metadata" not in str(path)]
+    assert len(logs) > len(partitions), "no partition has several segments"
+    text = dump(version, logs, "--deep-iteration", "--print-data-log")
+    assert complaints(text) == []
+    records = dict.fromkeys(CODECS, 0)
+    for line in text.splitlines():
+        match = re.search(r"compresscodec: (\w+)", line)
+        if match and "baseOffset" in line:
+            records[match[1]] += int(re.search(r"count: (\d+)", line)[1])
+    total = 2 * COUNT
+    assert sum(records.values()) == total * len(CODECS) + COUNT
+    # A client sends a small batch as it is where compressing would make it larger.
+    assert all(count > total * 0.9 for count in records.values())
+    assert text.count("payload: record ") == total * len(CODECS) + COUNT
+
+
+@pytest.mark.parametrize("version", DUMP_TOOLS)
+def test_dump_tool_reads_indexes_and_producer_snapshots(left_by_pykraft, version):
+    data = left_by_pykraft / "data"
+    files = [
+        path
+        for suffix in ("index", "timeindex", "snapshot")
+        for path in sorted(data.glob(f"*-[0-9]/*.{suffix}"))
+        if "__cluster_metadata" not in str(path)
+    ]
+    assert {path.suffix for path in files} == {".index", ".timeindex", ".snapshot"}
+    # Files are held against the .log beside them.
+    text = dump(version, files)
+    assert complaints(text) == []
+    assert text.count("producerId:") >= len(CODECS)
+    assert len(re.findall(r"^offset: \d+ position: \d+", text, re.MULTILINE)) > len(CODECS)
+    assert len(re.findall(r"^timestamp: \d+ offset: \d+", text, re.MULTILINE)) > len(CODECS)
+
+
+def moved(source, target):
+    """A copy of a node's folder whose properties name its own data directory."""
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    values = jvm_node.read_properties(target / "server.properties")
+    values["log.dirs"] = target / "data"
+    values["offsets.topic.num.partitions"] = 1
+    return jvm_node.write_properties(target / "server.properties", values)
+
+
+NODE_VERSIONS = [
+    kafka_jvm.DEFAULT_VERSION,
+    pytest.param(kafka_jvm.NEWEST_VERSION, marks=pytest.mark.ci),
+]
+
+
+@pytest.mark.parametrize("version", NODE_VERSIONS)
+def test_jvm_node_on_a_directory_of_pykraft(left_by_pykraft, tmp_path, version):
+    config = moved(left_by_pykraft, tmp_path)
+    with jvm_node.jvm_node(config, version=version) as node:
+        check(node.bootstrap, 2 * COUNT, "after-restart")
+        for codec in CODECS:
+            produce(node.bootstrap, codec, 2 * COUNT)
+        write_new(node.bootstrap, "by-the-jvm")
+        check(node.bootstrap, 3 * COUNT, "after-restart", "by-the-jvm")
+    assert node.complaints() == []
+    if version == kafka_jvm.DEFAULT_VERSION:
+        # And back: what the JVM node added is read and continued.
+        with pykraft_server(config):
+            check(node.bootstrap, 3 * COUNT, "after-restart", "by-the-jvm")
+            produce(node.bootstrap, "none", 3 * COUNT)
+            traffic.confluent_read(node.bootstrap, "none", traffic.Seen(4 * COUNT))
+
+
+@pytest.mark.parametrize("version", NODE_VERSIONS)
+def test_pykraft_on_a_directory_of_a_jvm_node(tmp_path, version):
+    small = {**SMALL_FILES, "offsets.topic.num.partitions": 1}
+    values = {**jvm_node.combined_properties(tmp_path), **small}
+    config = jvm_node.write_properties(tmp_path / "server.properties", values)
+    jvm_node.format_directory(config, "AAAAAAAAQACAAAAAAAAAAQ", version)
+    with jvm_node.jvm_node(config, version=version) as node:
+        fill(node.bootstrap)
+    metadata = tmp_path / "data" / "__cluster_metadata-0"
+    assert len(list(metadata.glob("*.checkpoint"))) > 1, "the JVM node made no snapshot"
+    admin, metrics = free_ports(2)
+    values["pykraft.admin.listener"] = f"127.0.0.1:{admin}"
+    values["pykraft.metrics.listener"] = f"127.0.0.1:{metrics}"
+    jvm_node.write_properties(config, values)
+    for count in (COUNT, 2 * COUNT):
+        with pykraft_server(config):
+            check(node.bootstrap, count)
+            for codec in CODECS:
+                produce(node.bootstrap, codec, count)
+            write_new(node.bootstrap, f"by-pykraft-{count}")
+            check(node.bootstrap, count + COUNT, f"by-pykraft-{count}")
+    with jvm_node.jvm_node(config, version=version) as node:
+        check(node.bootstrap, 3 * COUNT, f"by-pykraft-{COUNT}", f"by-pykraft-{2 * COUNT}")
+    assert node.complaints() == []
