@@ -53,14 +53,15 @@ def handle(context: BrokerContext, request: Request) -> Any:
         return Frame(parts)
     job = FetchJob(context, request, asked)
     job.plan(first=True)
-    if job.due or job.size >= job.least or asked.max_wait_ms <= 0:
+    if job.due or job.full or job.size >= job.least or asked.max_wait_ms <= 0:
         return job.frame()
     return job.park()
 
 
 class FetchJob:
     """One fetch until it is answered. `size` and `due` are what the last `plan` found; `least` is
-    what is worth an answer: never more than one answer holds, whatever minimum was asked for."""
+    what is worth an answer, never more than one can hold; `full` says that there is more than it
+    holds: the rest of a segment, or the batches that fit. Waiting would add nothing to those."""
 
     __slots__ = (
         "_asked",
@@ -77,6 +78,7 @@ class FetchJob:
         "_topics",
         "_version",
         "due",
+        "full",
         "least",
         "size",
     )
@@ -100,6 +102,7 @@ class FetchJob:
         self.size = 0
         # Whether something in the answer must not wait: an error, a divergence.
         self.due = False
+        self.full = False
 
     # -- planning ------------------------------------------------------------------------------
 
@@ -110,6 +113,7 @@ class FetchJob:
         self.size = 0
         self._starts = 0
         self.due = not asked.topics
+        self.full = False
         self._left = self._most
         self._topics = [
             FetchedTopic(
@@ -185,13 +189,17 @@ class FetchJob:
         upto = log.end_offset if follower else stable
         records: tuple[Any, ...] = ()
         size = 0
-        if offset < upto and (self._left > 0 or self.size == 0):
+        if offset < upto and self._left <= 0 < self.size:
+            self.full = True
+        elif offset < upto:
             found = log.read(
                 offset,
                 max(0, min(asked.max_bytes, self._left)),
                 upto=upto,
                 min_one=self.size == 0,
             )
+            if found is None or found.next_offset < upto:
+                self.full = True
             if found is not None and found.length:
                 size = found.length
                 records = (FileRange(found.file, found.position, size),)
@@ -277,7 +285,7 @@ class FetchJob:
             later.set(Frame([]))
             return
         self.plan(first=False)
-        if parked.expired or self.due or self.size >= self.least:
+        if parked.expired or self.due or self.full or self.size >= self.least:
             parked.leave()
             later.set(self.frame())
         else:

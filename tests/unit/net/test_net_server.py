@@ -636,6 +636,30 @@ def test_on_close_is_told_and_late_answers_are_dropped():
     run(handle, scenario)
 
 
+def test_whoever_keeps_a_request_waiting_is_told_when_its_connection_ends():
+    told: list[int] = []
+    waiting: list[Later] = []
+
+    def handle(request):
+        later = Later()
+        later.on_dropped = lambda: told.append(request.correlation_id)
+        waiting.append(later)
+        return later
+
+    async def scenario(rig):
+        reader, writer = await rig.dial()
+        for number in (1, 2, 3):
+            writer.write(beat(number))
+        await until(lambda: len(waiting) == 3)
+        waiting[0].set(answer())
+        await read_frame(reader)
+        writer.transport.abort()
+        await until(lambda: len(told) == 2)
+        assert told == [2, 3]
+
+    run(handle, scenario)
+
+
 def test_a_handler_that_holds_up_the_loop_is_named():
     def handle(request):
         time.sleep(0.03)
