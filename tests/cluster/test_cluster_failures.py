@@ -207,9 +207,7 @@ def test_a_controlled_shutdown_moves_leaders_and_leaves_a_clean_marker(cluster):
     begin = time.monotonic()
     cluster.stop(active)
     assert cluster.active_controller() != active
-    print(
-        f"\nanother active controller {time.monotonic() - begin:.2f} s after a controlled stop began"
-    )
+    print(f"\nanother active controller {time.monotonic() - begin:.2f} s after a stop began")
     cluster.start(active)
 
 

@@ -1,4 +1,4 @@
-"""Bytes that are not the protocol, on every port: they end their own connection and nothing else."""
+"""Bytes that are not the protocol, on every port: they end that connection alone."""
 
 import random
 import socket
@@ -123,7 +123,7 @@ def test_announced_bytes_take_no_memory(cluster):
     process = psutil.Process(cluster.process(1).pid)
     before = process.memory_info().rss
     node = cluster.node(1)
-    # Over the limit of a request the connection ends at once; under it the node waits, empty-handed.
+    # Below the limit of a request (100 MiB), so the node waits for the rest.
     announced = struct.pack(">i", 100 * MIB - 1) + header(0, 9) + bytes(1000)
     held = []
     try:
