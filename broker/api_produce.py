@@ -21,6 +21,7 @@ from net.handlers import NO_RESPONSE, Api, CloseConnection, Frame, Later, Reques
 from storage.appending import Appended
 from storage.producers import Duplicate
 from wire.apis import ApiKey, ErrorCode
+from wire.batch import BatchHeader
 from wire.errors import KafkaError
 from wire.hot import (
     NodeEndpoint,
@@ -40,6 +41,7 @@ class Staged(NamedTuple):
     """A checked batch on its way into a log, and the place of its outcome."""
 
     batch: Any
+    header: BatchHeader
     job: ProduceJob
     topic: int
     place: int
@@ -164,7 +166,7 @@ class ProduceHandler:
         data = [staged.batch for staged in batches]
         size = sum(map(len, data))
         try:
-            info = replica.append_as_leader(data, size)
+            info = replica.append_as_leader(data, size, [staged.header for staged in batches])
         except (DiskError, KafkaError) as error:
             code = ErrorCode.kafka_storage_error
             if isinstance(error, KafkaError):
@@ -238,13 +240,15 @@ class ProduceJob:
                     if not isinstance(replica, Replica):
                         raise KafkaError(replica)
                     self._check(replica, internal_allowed)
-                    batch, append_time_ms = checked_batch(
+                    batch, header, append_time_ms = checked_batch(
                         records, replica.settings, wall_ms, self._version
                     )
                 except KafkaError as error:
                     outcomes.append(self._refused(name, topic_id, index, error))
                     continue
-                place = Staged(batch, self, len(self.results) - 1, len(outcomes), append_time_ms)
+                place = Staged(
+                    batch, header, self, len(self.results) - 1, len(outcomes), append_time_ms
+                )
                 batches = staged.get(replica)
                 if batches is None:
                     staged[replica] = [place]

@@ -6,7 +6,7 @@ from typing import Any
 
 from broker.topic_settings import KEEP_CODEC, TopicSettings
 from storage.validation import validate_batch
-from wire.batch import BatchHeader, build_batch, decode_records
+from wire.batch import BatchHeader, build_batch, decode_records, read_header
 from wire.errors import DecodeError, ErrorCode, KafkaError
 
 ZSTD = 4
@@ -15,8 +15,9 @@ _ZSTD_SINCE = 7
 
 def checked_batch(
     records: Any, settings: TopicSettings, wall_ms: int, version: int
-) -> tuple[Any, int]:
-    """The batch to append (writable) and the log append time, -1 where the producer's counts.
+) -> tuple[Any, BatchHeader, int]:
+    """The batch to append (writable), its header, and the log append time, -1 where the
+    producer's counts.
 
     `records` is the slice of the request, None where the client sent null. Raises KafkaError.
     """
@@ -34,8 +35,9 @@ def checked_batch(
         )
     append_time_ms = wall_ms if settings.log.log_append_time else -1
     if settings.codec not in (KEEP_CODEC, header.codec):
-        return _recompressed(records, header, settings.codec), append_time_ms
-    return records, append_time_ms
+        records = _recompressed(records, header, settings.codec)
+        header = read_header(records)
+    return records, header, append_time_ms
 
 
 def _recompressed(records: Any, header: BatchHeader, codec: int) -> bytearray:

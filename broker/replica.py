@@ -33,6 +33,7 @@ from broker.topic_settings import TopicSettings
 from broker.waits import ParkedFetch, ProduceQueue, UncommittedBytes
 from storage.log import AppendInfo, Log
 from wire.apis import ErrorCode
+from wire.batch import BatchHeader
 from world.env import Clock
 
 Propose = Callable[["Replica", ProposeIsr], None]
@@ -121,13 +122,17 @@ class Replica:
 
     # -- the log -------------------------------------------------------------------------------
 
-    def append_as_leader(self, batches: Sequence[Any], size: int) -> AppendInfo:
-        """Appends client batches (validated, writable, `size` bytes together).
+    def append_as_leader(
+        self, batches: Sequence[Any], size: int, headers: Sequence[BatchHeader]
+    ) -> AppendInfo:
+        """Appends client batches (validated, writable, `size` bytes together, with their headers).
 
         Raises what the log raises; then nothing was appended.
         """
         core = self.core
-        info = self.log.append_as_leader(batches, core.leader_epoch, check_producers=True)
+        info = self.log.append_as_leader(
+            batches, core.leader_epoch, check_producers=True, headers=headers
+        )
         if info.last_offset < 0:
             return info
         before = core.high_watermark

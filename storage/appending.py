@@ -77,20 +77,22 @@ def plan_leader(
     leader_epoch: int,
     state: ProducerState,
     check_producers: bool,
+    headers: Sequence[BatchHeader] | None = None,
 ) -> Plan:
     """Give each batch the next offsets and the epoch, in place (a read-only buffer is copied).
 
     With `check_producers` a duplicate or a batch out of sequence is left out, which its
-    outcome says; a batch is judged as if those before it were written. Raises CorruptBatch.
+    outcome says; a batch is judged as if those before it were written. With `headers` each
+    buffer is one whole batch with that header. Raises CorruptBatch.
     """
     plan = Plan(end_offset)
-    for buffer in batches:
+    for number, buffer in enumerate(batches):
         view = memoryview(buffer).cast("B")
         if view.readonly:
             view = memoryview(bytearray(view))
         position, size = 0, len(view)
         while position < size:
-            header = _header(view, position)
+            header = _header(view, position) if headers is None else headers[number]
             if check_producers and header.producer_id >= 0:
                 refusal = _refusal(header, state, plan.producers)
                 if refusal is not None:

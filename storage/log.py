@@ -124,17 +124,25 @@ class Log:
         return self.producers.check(header)
 
     def append_as_leader(
-        self, batches: Sequence[Buffer], leader_epoch: int, *, check_producers: bool = False
+        self,
+        batches: Sequence[Buffer],
+        leader_epoch: int,
+        *,
+        check_producers: bool = False,
+        headers: Sequence[BatchHeader] | None = None,
     ) -> AppendInfo:
         """Append whole batches at the next offsets, with one write.
 
         Offsets and epoch are patched into the buffers. With `check_producers` duplicates and
         batches out of sequence are left out; see AppendInfo.outcomes. What a client sent must
-        have passed `storage.validation` before. Raises CorruptBatch, LogIsDamaged,
+        have passed `storage.validation` before; who has the headers from there gives them along,
+        then each buffer is exactly one batch. Raises CorruptBatch, LogIsDamaged,
         RECORD_LIST_TOO_LARGE, DiskFull or DiskError; then nothing is appended.
         """
         self._writable()
-        plan = plan_leader(batches, self.end_offset, leader_epoch, self.producers, check_producers)
+        plan = plan_leader(
+            batches, self.end_offset, leader_epoch, self.producers, check_producers, headers
+        )
         return self._write(plan)
 
     def append_as_follower(self, data: Buffer) -> AppendInfo | None:

@@ -45,6 +45,9 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
 
+_new_tuple = tuple.__new__
+
+
 class BatchHeader(NamedTuple):
     """The 61 bytes before a batch's records. `length` is the whole batch's."""
 
@@ -119,7 +122,8 @@ def read_header(buf: Any, pos: int = 0) -> BatchHeader:
             f"byte {pos}: negative base offset {fields[0]}, last offset delta {fields[6]} "
             f"or record count {fields[12]}"
         )
-    return BatchHeader(fields[0], length, *fields[2:])
+    # Past the constructor, which would take the fields one by one: this runs for every batch.
+    return _new_tuple(BatchHeader, (fields[0], length, *fields[2:]))
 
 
 def crc_ok(buf: Any, pos: int, length: int) -> bool:

@@ -24,6 +24,12 @@ _ACKS_TIMEOUT = struct.Struct(">hi")
 _RESULT_3 = struct.Struct(">ihqq")
 _RESULT_5 = struct.Struct(">ihqqq")
 _LEADER = struct.Struct(">ii")
+# Around the topic's name and the partition's result, in a flexible answer with one of each: size,
+# correlation id, no header tags, one topic; then no record errors, no message, three ends without
+# tags around a throttle time of 0.
+_SINGLE_HEAD = struct.Struct(">iiBB")
+_SINGLE_END = b"\x01\x00\x00" + b"\x00" + bytes(4) + b"\x00"
+_SINGLE_REST = 6 + 1 + _RESULT_5.size + len(_SINGLE_END)
 _INT32_FROM = p.INT32.unpack_from
 
 # (partition, its records as a slice of the request, None where they are null)
@@ -155,6 +161,26 @@ def _partition(version: int, flexible: bool, part: ProducedPartition) -> bytes:
     return b"".join(out)
 
 
+def _single(version: int, correlation_id: int, topic: ProducedTopic) -> bytes | None:
+    """The frame of the most frequent answer, one partition that took its batch; else None."""
+    if len(topic.partitions) != 1:
+        return None
+    part = topic.partitions[0]
+    if part.record_errors or part.error_message is not None or part.current_leader is not None:
+        return None
+    if version >= _BY_ID:
+        assert topic.topic_id is not None, "this version names topics by id"
+        name = topic.topic_id.bytes
+    else:
+        assert topic.name is not None, "this version names topics by name"
+        raw = topic.name.encode()
+        if len(raw) > 126:
+            return None
+        name = p.uvarint(len(raw) + 1) + raw
+    head = _SINGLE_HEAD.pack(len(name) + _SINGLE_REST, correlation_id, 0, 2)
+    return head + name + b"\x02" + _RESULT_5.pack(*part[:5]) + _SINGLE_END
+
+
 def encode_produce_response(
     version: int,
     correlation_id: int,
@@ -165,6 +191,10 @@ def encode_produce_response(
 ) -> bytes:
     """The complete frame, size and header included."""
     flexible = version >= _FLEXIBLE
+    if flexible and len(topics) == 1 and not throttle_ms and not node_endpoints:
+        frame = _single(version, correlation_id, topics[0])
+        if frame is not None:
+            return frame
     out = [response_header(ApiKey.PRODUCE, version, correlation_id)]
     out.append(p.count(len(topics), flexible))
     for topic in topics:

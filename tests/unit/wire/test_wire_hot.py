@@ -114,7 +114,9 @@ def produced_topics() -> list[hot.ProducedTopic]:
     ]
 
 
-def kio_produce_response(version: int, topics: list[hot.ProducedTopic]) -> Any:
+def kio_produce_response(
+    version: int, topics: list[hot.ProducedTopic], *, plain: bool = False
+) -> Any:
     module = messages.response_module(PRODUCE, version)
 
     def partition(p: hot.ProducedPartition) -> Any:
@@ -142,8 +144,8 @@ def kio_produce_response(version: int, topics: list[hot.ProducedTopic]) -> Any:
 
     return fill(
         module.ProduceResponse,
-        throttle_time=millis(42),
-        node_endpoints=kio_endpoints(module),
+        throttle_time=millis(0 if plain else 42),
+        node_endpoints=() if plain else kio_endpoints(module),
         responses=tuple(
             fill(
                 module.TopicProduceResponse,
@@ -165,6 +167,17 @@ def test_produce_responses_have_the_bytes_of_kio(version: int) -> None:
     assert frame == messages.encode_response(
         PRODUCE, version, 99, kio_produce_response(version, topics)
     )
+
+
+@pytest.mark.parametrize("name", ["t", "töpic", "n" * 126, "n" * 127, "n" * 249])
+@pytest.mark.parametrize("version", range(3, 14))
+def test_produce_responses_of_one_partition_have_the_bytes_of_kio(version: int, name: str) -> None:
+    for part in produced_topics()[0].partitions:
+        topics = [hot.ProducedTopic(name, TOPIC_ID, [part])]
+        expected = messages.encode_response(
+            PRODUCE, version, 99, kio_produce_response(version, topics, plain=True)
+        )
+        assert hot.encode_produce_response(version, 99, topics) == expected
 
 
 # Fetch requests
