@@ -1,0 +1,1 @@
+"""What scripts/prove.py runs, a module a part."""

@@ -1,0 +1,52 @@
+"""Parts that are tests already, run at their full size."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from proving.part import Outcome, Task
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENTS = ("tests/clients",)
+CORPUS = (
+    "tests/unit/spark_audit/test_spark_audit_corpus.py",
+    "tests/unit/metadata/test_metadata_corpus.py",
+    "tests/unit/storage/test_storage_corpus.py",
+)
+
+
+def prove(part: str, paths: tuple[str, ...], task: Task) -> Outcome:
+    """Runs the tests under CI=true; their own time limits hold, at least 20 minutes in all."""
+    outcome = Outcome(part)
+    there = [path for path in paths if (ROOT / path).exists()]
+    task.say(f"{part}: {', '.join(there)}")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *there],
+            cwd=ROOT,
+            env={**os.environ, "CI": "true"},
+            capture_output=True,
+            text=True,
+            timeout=max(1200.0, task.left_s),
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        outcome.fail(f"not done after {late.timeout:.0f} s")
+        return outcome
+    lines = done.stdout.splitlines()
+    for count, what in re.findall(
+        r"(\d+) (passed|failed|skipped|error)", lines[-1] if lines else ""
+    ):
+        outcome.figures[what] = int(count)
+    for line in lines:
+        if line.startswith(("FAILED", "ERROR")):
+            outcome.fail(line[:400])
+    if done.returncode not in (0, 5) and not outcome.failures:
+        outcome.fail(f"pytest ended with {done.returncode}: {(done.stderr or done.stdout)[-400:]}")
+    if not outcome.failures and not outcome.figures.get("passed"):
+        outcome.verdict = "skipped"
+    return outcome
