@@ -41,10 +41,11 @@ class Plan:
     records: dict[str, int]
     latency_records: int
     idle_s: float
+    warm_ups: int
 
 
-FULL = Plan(runs=5, records={"one": 600_000, "3+3": 300_000}, latency_records=5000, idle_s=10.0)
-QUICK = Plan(runs=2, records={"one": 100_000, "3+3": 60_000}, latency_records=500, idle_s=3.0)
+FULL = Plan(5, {"one": 600_000, "3+3": 300_000}, latency_records=5000, idle_s=10.0, warm_ups=2)
+QUICK = Plan(2, {"one": 100_000, "3+3": 60_000}, latency_records=500, idle_s=3.0, warm_ups=0)
 
 
 @dataclass(slots=True)
@@ -80,11 +81,11 @@ class Taken:
         self._values: dict[tuple[str, str], list[float]] = {}
         self.peer: str | None = None
 
-    def add(self, side: str, servers: Servers, **figures: float) -> None:
+    def add(self, side: str, label: str, **figures: float) -> None:
         for key, value in figures.items():
             self._values.setdefault((side, key), []).append(value)
         if side == "theirs":
-            self.peer = servers.label
+            self.peer = label
 
     def result(self, name: str, key: str, unit: str, better: str, cpu: str = "") -> Result:
         """The figure `key` of both sides; `cpu` is the figure that is its CPU seconds."""
@@ -140,7 +141,7 @@ def lifecycle(bench: Bench, label: str) -> Iterator[Result]:
             bench.say(f"start and memory, {shape.label}, {servers.label}, run {run + 1}")
             try:
                 bootstrap, seconds = _start_once(servers, shape)
-                taken.add(side, servers, start=seconds)
+                taken.add(side, servers.label, start=seconds)
                 if with_memory:
                     _memory(bench, taken, side, Side(servers, shape, bootstrap, bench.scratch))
             finally:
@@ -162,7 +163,7 @@ def _memory(bench: Bench, taken: Taken, name: str, side: Side) -> None:
         side.produce(topic, partitions, records, {"acks": "all", "batch.size": BATCHES["16K"]})
         side.run("fetch", topic, partitions)
         loaded_mb = pss_mb(pids)
-    taken.add(name, side.servers, idle_mb=idle_mb, loaded_mb=loaded_mb, idle_cpu=idle_cpu)
+    taken.add(name, side.servers.label, idle_mb=idle_mb, loaded_mb=loaded_mb, idle_cpu=idle_cpu)
 
 
 # -- throughput -----------------------------------------------------------------------------
@@ -183,7 +184,7 @@ def throughput(bench: Bench, label: str, sides: list[tuple[str, Side]]) -> Itera
                     bench.say(f"{produce}, {side.servers.label}, run {run or 'to warm up'}")
                     figures = _produce_and_fetch(bench, label, side, settings, fetching)
                     if run > 0:
-                        taken.add(name, side.servers, **figures)
+                        taken.add(name, side.servers.label, **figures)
             for title, key in ((produce, "produce"), (fetch, "fetch") if fetching else ("", "")):
                 if title and bench.wanted(title):
                     yield taken.result(title, key, "MB/s", HIGHER, f"{key}_cpu_s")
@@ -235,10 +236,20 @@ def latency(bench: Bench, label: str, sides: list[tuple[str, Side]]) -> Iterator
                     )
                 if run > 0:
                     cpu = figures["server_cpu_s"]
-                    taken.add(name, side.servers, p50=figures["p50"], p99=figures["p99"], cpu_s=cpu)
+                    taken.add(
+                        name, side.servers.label, p50=figures["p50"], p99=figures["p99"], cpu_s=cpu
+                    )
         for key in ("p50", "p99"):
             if bench.wanted(f"{base}/{key}"):
                 yield taken.result(f"{base}/{key}", key, "µs", LOWER, "cpu_s")
+
+
+def _warm_up(bench: Bench, label: str, side: Side) -> None:
+    """Lets a JVM compile what is hot before anything of it counts."""
+    for _ in range(bench.plan.warm_ups):
+        for size in BATCHES.values():
+            bench.say(f"warming up {side.servers.label}, {side.shape.label}")
+            _produce_and_fetch(bench, label, side, {"acks": "all", "batch.size": size}, True)
 
 
 def loaded(bench: Bench, label: str) -> Iterator[Result]:
@@ -254,6 +265,9 @@ def loaded(bench: Bench, label: str) -> Iterator[Result]:
             stack.callback(servers.stop)
             bootstrap, _ = _start_once(servers, shape)
             sides.append((name, Side(servers, shape, bootstrap, bench.scratch)))
+        for name, side in sides:
+            if name == "theirs" and bench.plan.warm_ups:
+                _warm_up(bench, label, side)
         yield from throughput(bench, label, sides)
         yield from latency(bench, label, sides)
 
