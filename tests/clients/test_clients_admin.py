@@ -37,7 +37,7 @@ def test_confluent_admin_client(shared_cluster):
         result(admin.create_topics([new]))
     with pytest.raises(KafkaException, match="INVALID_REPLICATION_FACTOR"):
         result(admin.create_topics([NewTopic(f"{name}-wide", 1, 4)]))
-    with pytest.raises(KafkaException, match="TOPIC_EXCEPTION.*no spaces"):
+    with pytest.raises(KafkaException, match="no spaces"):
         result(admin.create_topics([NewTopic("no spaces", 1, 1)]))
 
     def whole(count):

@@ -66,12 +66,9 @@ def fill(bootstrap):
 
 
 def produce(bootstrap, codec, start, **more):
-    """`COUNT` records, from number `start` on, to the topic named as the codec."""
-    if codec == "lz4":
-        # librdkafka takes a broker without FindCoordinator for an old one and sends it no lz4.
-        traffic.kafka_python_produce(bootstrap, codec, COUNT, codec, start=start)
-    else:
-        traffic.confluent_produce(bootstrap, codec, COUNT, codec, start=start, **more)
+    """`COUNT` records in small batches, from number `start` on, to the topic named as the codec."""
+    settings = {"batch.num.messages": 100, **more}
+    traffic.confluent_produce(bootstrap, codec, COUNT, codec, start=start, **settings)
 
 
 def check(bootstrap, count, *more):
