@@ -43,7 +43,8 @@ from net.controller_channel import ControllerChannel, Endpoint
 from net.handlers import Api, HandlerTable
 from storage.log_dir import LogDirectory
 from wire.errors import FatalError
-from world.env import Env
+from wire.exits import EXIT_LOG_DIRECTORY_FAILED
+from world.env import DiskError, DiskFull, Env
 
 _DELETE_CHECK_MS = 30_000
 
@@ -81,12 +82,10 @@ class Broker:
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("broker").bind(node_id=self.config.node_id)
 
-        def channel(purpose: str) -> ControllerChannel:
-            return ControllerChannel(
-                env, controller_endpoint, f"broker-{self.config.node_id}-{purpose}"
-            )
-
-        self._channels = [channel("heartbeat"), channel("to-controller"), channel("forwarding")]
+        self._channels = [
+            ControllerChannel(env, controller_endpoint, f"broker-{self.config.node_id}-{purpose}")
+            for purpose in ("heartbeat", "to-controller", "forwarding")
+        ]
         heartbeat, requests, forwarding = self._channels
         self.lifecycle = BrokerLifecycle(
             env, self.config, heartbeat, lambda: self.context.image.last_offset, on_fatal
@@ -298,7 +297,13 @@ class Broker:
         async def repeat() -> None:
             while True:
                 await asyncio.sleep(max(interval_ms, 1) / 1000)
-                await work()
+                try:
+                    await work()
+                except DiskFull as error:
+                    # Like an append that doesn't fit: next time there may be room.
+                    self._log.error("disk_full", task=name, reason=str(error))
+                except DiskError as error:
+                    raise FatalError(EXIT_LOG_DIRECTORY_FAILED, f"{name}: {error}") from error
 
         self._spawn(name, repeat)
 

@@ -71,10 +71,20 @@ async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_n
             await _first_of(stop.wait(), node.failed())
     finally:
         # In this order: the doors have closed, so nobody asks a node that is going.
-        await node.stop()
+        await _stop(node)
     if node.failure is not None:
         raise node.failure
     return 0
+
+
+async def _stop(node: Node) -> None:
+    """Stops the node; what a failed one can't write any more must not hide why it failed."""
+    try:
+        await node.stop()
+    except (OSError, DiskError) as error:
+        if node.failure is None:
+            raise
+        structlog.get_logger("server").error("not_stopped_cleanly", reason=str(error))
 
 
 async def _format_new(env: Env, config: NodeConfig) -> None:
