@@ -41,14 +41,23 @@ class ControllerChannel:
         self._connection: Connection | None = None
         self._target: Endpoint | None = None
         self._attempt: asyncio.Task[None] | None = None
+        self._attempted: Endpoint | None = None
         self._changed = asyncio.Event()
         self._closed = False
         self.retries = 0
 
     def endpoint_changed(self) -> None:
-        """The active controller may be another one now: leave the old, end every backoff."""
-        if self._target is not None and self._endpoint() != self._target:
+        """The active controller may be another one now: leave the old, end every backoff.
+
+        An attempt to reach the old one ends too: a machine that hangs would hold it up for
+        seconds, and a broker that waits for it is fenced by the new controller meanwhile.
+        """
+        now = self._endpoint()
+        if self._target is not None and now != self._target:
             self._drop()
+        if self._attempt is not None and now != self._attempted:
+            self._attempt.cancel()
+            self._attempt = self._attempted = None
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -102,30 +111,30 @@ class ControllerChannel:
 
         Raises NetworkError. Callers that come while one is being made wait for that one.
         """
-        if self._endpoint() is None:
+        target = self._endpoint()
+        if target is None:
             self._drop()
             return None
         connection = self._connection
-        if connection is not None and not connection.closed and self._target == self._endpoint():
+        if connection is not None and not connection.closed and self._target == target:
             return connection
         if self._attempt is None:
             self._drop()
-            loop = asyncio.get_running_loop()
-            self._attempt = loop.create_task(self._connect(), name=f"connect-{self._client_id}")
+            self._attempted = target
+            self._attempt = asyncio.get_running_loop().create_task(
+                self._connect(target), name=f"connect-{self._client_id}"
+            )
         attempt = self._attempt
         await asyncio.wait([attempt], timeout=timeout_ms / 1000)
         if not attempt.done():
             raise ConnectFailed(f"no connection within {timeout_ms} ms")
         if attempt.cancelled():
-            raise ConnectFailed("the channel was closed")
+            raise ConnectFailed("another controller is active, or the channel was closed")
         attempt.result()
         return self._connection
 
-    async def _connect(self) -> None:
+    async def _connect(self, target: Endpoint) -> None:
         try:
-            target = self._endpoint()
-            if target is None:
-                return
             _, host, port = target
             self._connection = await Connection.connect(
                 self._env,
@@ -136,7 +145,8 @@ class ControllerChannel:
             )
             self._target = target
         finally:
-            self._attempt = None
+            if self._attempt is asyncio.current_task():
+                self._attempt = self._attempted = None
 
     def _node(self) -> int:
         return -1 if self._target is None else self._target[0]

@@ -1,0 +1,104 @@
+"""The way to the active controller, where controllers hang, change and come back."""
+
+import asyncio
+import time
+
+import pytest
+
+from net.controller_channel import ControllerChannel, ControllerUnreachable
+from net.handlers import Api, HandlerTable
+from net.server import ListenerConfig, serve
+from wire.apis import ApiKey, ErrorCode
+from wire.messages import fill, millis, response_class
+from world.real import real_env
+
+HOST = "127.0.0.1"
+
+
+def build(version, module):
+    return module.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+def answer(request):
+    cls = response_class(ApiKey.HEARTBEAT, request.api_version)
+    return fill(cls, throttle_time=millis(0), error_code=ErrorCode.none)
+
+
+async def controller(env):
+    table = HandlerTable([Api(ApiKey.HEARTBEAT, 0, 4, answer)])
+    return await serve(env, ListenerConfig(name="CONTROLLER", host=HOST, port=0), table)
+
+
+async def hanging():
+    """Takes connections and never says a word, as a machine that stopped does."""
+    taken = asyncio.Event()
+
+    async def hold(reader, _writer):
+        taken.set()
+        await reader.read()
+
+    server = await asyncio.start_server(hold, HOST, 0)
+    return server, server.sockets[0].getsockname()[1], taken
+
+
+def test_who_waits_for_a_controller_that_hangs_goes_on_with_the_next():
+    async def main():
+        env = real_env(1)
+        stuck, stuck_port, taken = await hanging()
+        server = await controller(env)
+        now = [(101, HOST, stuck_port)]
+        channel = ControllerChannel(env, lambda: now[0], "tester")
+        waiting = [
+            asyncio.ensure_future(channel.request(ApiKey.HEARTBEAT, build, 20_000))
+            for _ in range(3)
+        ]
+        await taken.wait()
+        began = time.monotonic()
+        now[0] = (102, HOST, server.port)
+        channel.endpoint_changed()
+        answers = await asyncio.gather(*waiting)
+        assert time.monotonic() - began < 2, "nobody waits for the old attempt to end"
+        assert [one.error_code for one in answers] == [ErrorCode.none] * 3
+        assert server.counters.connections == 1
+        channel.close()
+        await server.close()
+        stuck.close()
+
+    asyncio.run(main())
+
+
+def test_leadership_that_returns_at_once_leaves_one_connection():
+    async def main():
+        env = real_env(1)
+        server = await controller(env)
+        there = (101, HOST, server.port)
+        now = [there]
+        channel = ControllerChannel(env, lambda: now[0], "tester")
+        waiting = asyncio.ensure_future(channel.request(ApiKey.HEARTBEAT, build, 20_000))
+        await asyncio.sleep(0)
+        for endpoint in (None, there, None, there):
+            now[0] = endpoint
+            channel.endpoint_changed()
+            await asyncio.sleep(0)
+        assert (await waiting).error_code is ErrorCode.none
+        assert (await channel.request(ApiKey.HEARTBEAT, build, 5000)).error_code is ErrorCode.none
+        assert server.counters.connections == 1
+        channel.close()
+        await server.close()
+
+    asyncio.run(main())
+
+
+def test_a_controller_that_hangs_costs_its_caller_no_more_than_its_time():
+    async def main():
+        env = real_env(1)
+        stuck, stuck_port, _ = await hanging()
+        channel = ControllerChannel(env, lambda: (101, HOST, stuck_port), "tester")
+        began = time.monotonic()
+        with pytest.raises(ControllerUnreachable, match="200 ms"):
+            await channel.request(ApiKey.HEARTBEAT, build, 200)
+        assert time.monotonic() - began < 2
+        channel.close()
+        stuck.close()
+
+    asyncio.run(main())
