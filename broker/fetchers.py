@@ -331,29 +331,29 @@ class Fetcher:
     async def _find_start(self, followed: Followed, connection: Connection) -> None:
         """Our end is outside of the leader's log: cut, or begin anew where its log begins."""
         replica = followed.replica
-        end = await self._leader_offset(replica, connection, _LATEST)
         epoch = replica.core.leader_epoch
-        if end is not None and end < replica.log.end_offset:
-            self._log.info("truncated", topic=replica.topic, partition=replica.index, offset=end)
-            if replica.core.leader_epoch == epoch and replica.core.role is Role.FOLLOWER:
-                replica.truncate(max(end, replica.log.log_start_offset))
-                await replica.log.settle()
-            return
+        end = await self._leader_offset(replica, connection, _LATEST)
         start = await self._leader_offset(replica, connection, _EARLIEST)
-        if start is None or end is None:
-            followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
-            return
-        if (
-            start > replica.log.end_offset
-            and replica.core.leader_epoch == epoch
-            and replica.core.role is Role.FOLLOWER
+        core, log = replica.core, replica.log
+        if core.leader_epoch != epoch or core.role is not Role.FOLLOWER:
+            return  # what the old leader has says nothing about the new one's log
+        named = {"topic": replica.topic, "partition": replica.index}
+        if end is not None and log.log_start_offset <= end < log.end_offset:
+            self._log.info("truncated", offset=end, **named)
+            replica.truncate(end)
+        elif (
+            end is not None
+            and start is not None
+            and (end < log.log_start_offset or start > log.end_offset)
         ):
-            self._log.info("restarted", topic=replica.topic, partition=replica.index, offset=start)
+            # Nothing of ours is in the leader's log.
+            self._log.info("restarted", offset=start, **named)
             replica.restart_at(start)
-            await replica.log.settle()
         else:
             # Nothing to mend on our side: asking again at once would only repeat the answer.
             followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
+            return
+        await log.settle()
 
     async def _leader_offset(
         self, replica: Replica, connection: Connection, timestamp: int

@@ -91,6 +91,23 @@ def test_a_follower_behind_the_log_start_begins_anew(tmp_path):
     asyncio.run(main())
 
 
+def test_a_follower_whose_log_begins_behind_the_leaders_end_begins_anew(tmp_path):
+    async def main():
+        async with cluster(tmp_path, (1, 2), replica_lag_time_max_ms=300) as c:
+            connection = await replicated(c, (1, 2))
+            for i in range(3):
+                await produce(connection, "t", 0, batch(b"%d" % i))
+            heal = cut_off(c.brokers[2])
+            # As a log start that was written down and records that were not leave it.
+            replica_of(c, 2).restart_at(1000)
+            heal()
+            await produce(connection, "t", 0, batch(b"3"), timeout_ms=9000)
+            await until(lambda: content(replica_of(c, 2)) == [b"0", b"1", b"2", b"3"])
+            await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+
+    asyncio.run(main())
+
+
 def test_delete_records_waits_for_the_followers(tmp_path):
     async def main():
         async with cluster(tmp_path, (1, 2)) as c:
