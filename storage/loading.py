@@ -120,6 +120,7 @@ class Loader:
             self.epochs.truncate_from_end(bases[first_scanned])
         for position in range(first_scanned):
             await self._trust(bases, position)
+        await self._check_epochs()
         if first_scanned < len(bases):
             await self._scan_rest(bases, first_scanned)
         else:
@@ -169,6 +170,32 @@ class Loader:
         rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
         for base in bases:
             await self._read_segment(base, base, rules, ProducerState())
+
+    async def _check_epochs(self) -> None:
+        """The newest epoch in the trusted part must be that of its last batch: a file that says
+        otherwise is not this log's, or not of its present, and who believes it never agrees with
+        a leader on where their logs part."""
+        epoch = self._last_batch_epoch()
+        if epoch is not None:
+            self.epochs.truncate_from_end(self.end_offset)
+        if epoch is None or epoch == self.epochs.latest:
+            return
+        self.epochs = LeaderEpochs()
+        await self._rebuild_epochs([segment.base_offset for segment in self.segments])
+        self.epochs.dirty = True
+        self.recovery.rebuilt.append(self._path(names.LEADER_EPOCHS))
+
+    def _last_batch_epoch(self) -> int | None:
+        """None if there is no batch, or only deleted ones, or damage where it should be."""
+        for segment in reversed(self.segments):
+            try:
+                last = segment.last_header()
+            except DamagedFile:
+                return None
+            if last is not None:
+                deleted = last.last_offset < (self._options.log_start_offset or 0)
+                return None if deleted else last.leader_epoch
+        return None
 
     async def _read_segment(
         self, base: int, expected: int, rules: ScanRules, producers: ProducerState

@@ -102,6 +102,14 @@ class Segment:
             yield position, header
             position += header.length
 
+    def last_header(self) -> BatchHeader | None:
+        """The header of the last batch; None if the segment is empty. Raises DamagedFile."""
+        last = None
+        start = self._checked_entry(self.index.floor_offset(2**31 - 1))
+        for _, header in self.headers_from(start):
+            last = header
+        return last
+
     def walk(self, position: int, end: int | None = None) -> Iterator[Step]:
         """The batches from `position` (where one begins) up to `end`. Raises DamagedFile."""
         size = self.size

@@ -403,3 +403,28 @@ def test_log_start_beyond_the_end_restarts_the_log():
         assert log.epochs.entries() == []
 
     run(main())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    "entries", ["0 0\n1 60\n", "9999 0\n", "0 0\n1 60\n2 120\n7 150\n"], ids=["old", "new", "other"]
+)
+def test_epochs_that_are_not_the_logs_are_derived_anew(clean, entries):
+    async def main():
+        media = Media()
+        await filled(media)
+        log = await reopened(media, clean=True)
+        before = contents(log)
+        await log.close()
+        data = f"0\n{entries.count(chr(10))}\n{entries}".encode()
+        env = memory_env(disk=media.mount())
+        await env.disk.replace(f"{PATH}/leader-epoch-checkpoint", data)
+        log = await reopened(media, clean=clean, recovery_point=180)
+        assert contents(log) == before
+        assert f"{PATH}/leader-epoch-checkpoint" in log.recovery.rebuilt
+        await log.close()
+        log = await reopened(media, clean=True)
+        assert contents(log) == before
+        assert log.recovery.rebuilt == []
+
+    run(main())
