@@ -12,6 +12,7 @@ import pytest
 import traffic
 from clusters import pykraft_server, running_cluster
 from confluent_kafka.admin import AdminClient, NewTopic
+from dump_tool import DUMP_TOOLS, complaints, dump
 
 from pykraft.ports import free_ports
 
@@ -25,15 +26,6 @@ SMALL_FILES = {
     "log.roll.ms": 200,
     "log.index.interval.bytes": 500,
 }
-DUMP_TOOLS = {
-    kafka_jvm.DEFAULT_VERSION: "kafka.tools.DumpLogSegments",
-    kafka_jvm.NEWEST_VERSION: "org.apache.kafka.tools.DumpLogSegments",
-}
-COMPLAINT = re.compile(
-    r"isvalid: (?!true)|mismatch|corrupt|exception|error|found|invalid|unexpected|not found|skipp|"
-    r"unknown|at \w+(\.\w+)+\(",
-    re.IGNORECASE,
-)
 
 
 def create(bootstrap, *names, **configs):
@@ -97,18 +89,6 @@ def left_by_pykraft(tmp_path_factory):
         write_new(cluster.bootstrap, "after-restart")
         cluster.down()
     return directory / "nodes" / "1"
-
-
-def dump(version, paths, *options):
-    files = ",".join(str(path) for path in paths)
-    tool, path = DUMP_TOOLS[version], kafka_jvm.classpath(version)
-    return kafka_jvm.run_java(tool, ["--files", files, *options], path)
-
-
-def complaints(text):
-    """The lines in which the tool says that something is wrong; payloads are not looked at."""
-    lines = (line.split(" payload:")[0].split(" value:")[0] for line in text.splitlines())
-    return [line for line in lines if COMPLAINT.search(line)]
 
 
 @pytest.mark.parametrize("version", DUMP_TOOLS)
