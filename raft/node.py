@@ -47,7 +47,7 @@ from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from wire import control
 from wire.batch import build_batch
 from wire.errors import ErrorCode, FatalError, KafkaError
-from wire.exits import EXIT_METADATA_DISK_FAILED
+from wire.exits import EXIT_BAD_DIRECTORY, EXIT_METADATA_DISK_FAILED
 from world.env import DiskError, DiskFull, Env
 
 __all__ = ["NotLeader", "RaftNode"]
@@ -82,7 +82,7 @@ class RaftNode:
         self.voters = VoterSet.static(config.voters, config.listener_name)
         self.kraft_version = 0
         self.core: QuorumCore
-        self.peers = Peers(env, config, self._address_of, self.tell)
+        self.peers = Peers(env, config, self._address_of, self.tell, self._of_other_cluster)
         self.quorum_apis = QuorumApis(config, lambda: self.voters, self._ask)
         self.reads = Reads(self.tell)
         self.leader_known = LeaderAndEpoch(None, 0)
@@ -193,6 +193,18 @@ class RaftNode:
             self._halt()
             logger.critical("raft_failed", reason=error.reason)
             self._on_fatal(error)
+
+    def _of_other_cluster(self, peers: Sequence[int]) -> None:
+        """Voters who say that our directory isn't of their cluster: a majority knows."""
+        voters = [peer for peer in peers if peer in self.voters.ids]
+        if len(voters) >= self.voters.majority:
+            self.fail(
+                FatalError(
+                    EXIT_BAD_DIRECTORY,
+                    f"{self.log.directory} is of cluster {self.config.cluster_id}, but voters "
+                    f"{', '.join(map(str, voters))} are of another one",
+                )
+            )
 
     def fail_for(self, error: BaseException) -> None:
         """As `fail`, for an error that ended a task."""

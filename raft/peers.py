@@ -8,7 +8,7 @@ sent on it must not be taken for something said later.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
@@ -30,10 +30,17 @@ class _Peer:
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
         self.waiting: list[Request] = []
+        # Why it refused our last request, None if it didn't: it asks for one log line, not for
+        # one each time that we try again.
+        self.refusal: str | None = None
 
 
 class Peers:
-    """Sends requests by node id; tells the outcome of each by `tell`, never inside `send`."""
+    """Sends requests by node id; tells the outcome of each by `tell`, never inside `send`.
+
+    `of_other_cluster` is told the ids of those who say that we are of another cluster, as long as
+    nobody has ever answered otherwise.
+    """
 
     def __init__(
         self,
@@ -41,11 +48,15 @@ class Peers:
         config: RaftConfig,
         address_of: Callable[[int], tuple[str, int] | None],
         tell: Callable[[Event], None],
+        of_other_cluster: Callable[[Sequence[int]], None],
     ) -> None:
         self._env = env
         self._config = config
         self._address_of = address_of
         self._tell = tell
+        self._of_other_cluster = of_other_cluster
+        self._strangers: dict[int, None] = {}
+        self._known = False  # somebody has taken us for one of the cluster
         self._peers: dict[int, _Peer] = {}
         self._closed = False
 
@@ -127,8 +138,10 @@ class Peers:
                 except DecodeError as bad:
                     logger.warning("raft_response_malformed", peer=peer_id, reason=str(bad))
                 except protocol.Refused as refusal:
-                    logger.warning("raft_request_refused", peer=peer_id, reason=str(refusal))
+                    self._refused(peer_id, refusal)
                 else:
+                    self._known = True
+                    self._peers[peer_id].refusal = None
                     self._tell(ResponseReceived(peer_id, request, response))
                     return
             elif isinstance(error, RequestTimedOut):
@@ -138,6 +151,16 @@ class Peers:
             self._tell(RequestFailed(peer_id, request))
 
         future.add_done_callback(answered)
+
+    def _refused(self, peer_id: int, refusal: protocol.Refused) -> None:
+        reason = str(refusal)
+        peer = self._peers[peer_id]
+        if peer.refusal != reason:
+            peer.refusal = reason
+            logger.warning("raft_request_refused", peer=peer_id, reason=reason)
+        if isinstance(refusal, protocol.OtherCluster) and not self._known:
+            self._strangers[peer_id] = None
+            self._of_other_cluster(sorted(self._strangers))
 
     def close(self) -> None:
         self._closed = True

@@ -55,6 +55,10 @@ class Refused(Exception):
     """The answer has an error for the whole request, or isn't about our partition."""
 
 
+class OtherCluster(Refused):
+    """The peer says that we are of another cluster."""
+
+
 def directory_of(value: UUID | None) -> UUID | None:
     """A directory id as we keep it: None where it isn't known."""
     return None if value is None or value == ZERO else value
@@ -180,7 +184,7 @@ def decode(request: Request, version: int, body: memoryview) -> Response:
         return _decode_fetch(request, version, body)
     entity = decode_body(response_class(API_KEYS[type(request)], version), body)
     if entity.error_code != ErrorCode.none:
-        raise Refused(entity.error_code.name)
+        raise _refused(entity.error_code)
     try:
         (topic,) = entity.topics
         (part,) = topic.partitions
@@ -205,10 +209,15 @@ def decode(request: Request, version: int, body: memoryview) -> Response:
     return EndEpochResponse(error, part.leader_id, part.leader_epoch)
 
 
+def _refused(error: ErrorCode) -> Refused:
+    kind = OtherCluster if error is ErrorCode.inconsistent_cluster_id else Refused
+    return kind(error.name)
+
+
 def _decode_fetch(request: FetchRequest, version: int, body: memoryview) -> FetchResponse:
     answer = hot_fetch_response.decode_fetch_response(version, body)
     if answer.error_code:
-        raise Refused(ErrorCode(answer.error_code).name)
+        raise _refused(ErrorCode(answer.error_code))
     try:
         (topic,) = answer.topics
         (part,) = topic.partitions

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from raft_rig import Cluster, eventually
+from structlog.testing import capture_logs
 
 from net.client import Connection
 from raft import snapshot_writer
@@ -15,7 +16,7 @@ from raft.voters import OffsetAndEpoch
 from wire import control, quorum_state
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.exits import EXIT_METADATA_DISK_FAILED
+from wire.exits import EXIT_BAD_DIRECTORY, EXIT_METADATA_DISK_FAILED
 from world.env import DiskFull, SyncFailed
 from world.real import real_env
 
@@ -223,6 +224,39 @@ def test_a_stranger_of_another_cluster_is_told_so(tmp_path):
         answer = await ask(cluster, leader.node_id, ApiKey.VOTE, build)
         assert answer.error_code == ErrorCode.inconsistent_cluster_id
         assert leader.node.leader().epoch == epoch
+
+    run(scenario, Cluster(tmp_path))
+
+
+def test_a_member_of_another_cluster_stops_once_a_majority_says_so(tmp_path):
+    async def scenario(cluster):
+        for node_id in (1, 2):
+            await cluster[node_id].start()
+        await cluster.leader()
+        cluster.cluster_id = "another"
+        for node_id in (3, 4):
+            with capture_logs() as logs:
+                await cluster[node_id].start()
+                await eventually(lambda node_id=node_id: cluster[node_id].fatal)
+            [error] = cluster[node_id].fatal
+            assert error.exit_code == EXIT_BAD_DIRECTORY
+            assert "is of cluster another, but voters 1, 2 are of another one" in error.reason
+            refused = [e["peer"] for e in logs if e["event"] == "raft_request_refused"]
+            assert len(refused) == len(set(refused)), "one line for each who refuses"
+
+    run(scenario, Cluster(tmp_path, observers=1))
+
+
+def test_one_voter_of_another_cluster_stops_nobody_else(tmp_path):
+    async def scenario(cluster):
+        cluster.cluster_id = "another"
+        await cluster[1].start()
+        cluster.cluster_id = "test-cluster"
+        for node_id in (2, 3):
+            await cluster[node_id].start()
+        await cluster.leader()
+        await eventually(lambda: cluster[1].fatal)
+        assert cluster[2].fatal == cluster[3].fatal == []
 
     run(scenario, Cluster(tmp_path))
 
