@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 from collections.abc import Iterable, Iterator, Sequence
@@ -90,7 +91,7 @@ class LocalCluster:
                 if process is None:
                     raise CommandError(f"node {node.id} is not running, nothing to kill")
                 process.kill()
-                process.wait(STOP_TIMEOUT_S)
+                _wait_ended(process, STOP_TIMEOUT_S)
 
     def start(self, ids: Sequence[int]) -> None:
         """Starts nodes that are down; returns when all named are ready."""
@@ -228,7 +229,7 @@ class LocalCluster:
         late = []
         for node, process in stopping:
             try:
-                process.wait(STOP_TIMEOUT_S)
+                _wait_ended(process, STOP_TIMEOUT_S)
             except psutil.TimeoutExpired:
                 late.append(node.id)
             else:
@@ -263,6 +264,25 @@ class LocalCluster:
         except FileNotFoundError:
             return "stopped"
         return "stopped" if record["stopped"] else "dead"
+
+
+def _wait_ended(process: psutil.Process, timeout_s: float) -> None:
+    """Returns when the process has ended, whether or not its parent has taken note of it yet.
+
+    Raises psutil.TimeoutExpired.
+    """
+    try:
+        handle = os.pidfd_open(process.pid)
+    except (AttributeError, OSError):
+        # Gone already, or a system without such handles.
+        process.wait(timeout_s)
+        return
+    try:
+        ended, _, _ = select.select([handle], [], [], timeout_s)
+    finally:
+        os.close(handle)
+    if not ended:
+        raise psutil.TimeoutExpired(timeout_s, process.pid)
 
 
 def _check_shape(controllers: int, brokers: int) -> None:
