@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -18,6 +20,13 @@ def cpu_seconds(pids: Sequence[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         total += int(fields[11]) + int(fields[12])
     return total * TICK_S
+
+
+def family_cpu_seconds() -> float:
+    """The same of this process and all below it, those that ended and were waited for included."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in [me, *me.children(recursive=True)]]
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
 
 
 def pss_mb(pids: Sequence[int]) -> float:
