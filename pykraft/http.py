@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from typing import cast
 
 REQUEST_BYTES_MAX = 8192
+REQUEST_TIME_S = 10.0
+CONNECTIONS_MAX = 64
+"""Scrapers need few. Each open connection takes one of the files that the node may have open."""
 REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -33,16 +36,33 @@ Routes = Mapping[str, Callable[[], Answer]]
 
 
 class _Connection(asyncio.Protocol):
-    """One request, one answer, then closed."""
+    """One request, one answer, then closed; closed too if that takes longer than it may.
 
-    def __init__(self, routes: Routes) -> None:
+    `others` are the open connections of the listener.
+    """
+
+    def __init__(self, routes: Routes, others: dict[_Connection, None], time_s: float) -> None:
         self._routes = routes
+        self._others = others
+        self._time_s = time_s
         self._received = b""
         self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are none of asyncio's classes, but all they promise.
         self._transport = cast("asyncio.Transport", transport)
+        if len(self._others) >= CONNECTIONS_MAX:
+            self._transport.abort()
+            return
+        self._others[self] = None
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._time_s, self._transport.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._others.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
 
     def data_received(self, data: bytes) -> None:
         self._received += data
@@ -77,7 +97,16 @@ class _Connection(asyncio.Protocol):
         transport.close()
 
 
-async def serve_http(host: str, port: int, routes: Routes) -> asyncio.Server:
-    """Listens on host:port (0: any free port) and answers GETs from `routes`."""
+async def serve_http(
+    host: str, port: int, routes: Routes, *, request_time_s: float = REQUEST_TIME_S
+) -> asyncio.Server:
+    """Listens on host:port (0: any free port) and answers GETs from `routes`.
+
+    A connection has `request_time_s` for everything, and only so many may be open at once: one
+    that says nothing costs the node nothing for long.
+    """
     loop = asyncio.get_running_loop()
-    return await loop.create_server(lambda: _Connection(routes), host, port)
+    open_now: dict[_Connection, None] = {}
+    return await loop.create_server(
+        lambda: _Connection(routes, open_now, request_time_s), host, port
+    )

@@ -42,6 +42,8 @@ class Node:
         self.env = env
         self.config = config
         self.failure: FatalError | None = None
+        # Of each listener, whatever max.connections allows: what the process can hold open.
+        self.connections_max = 2**31 - 1
         self.servers: dict[str, Server] = {}
         self.cluster_id = ""
         self.controller: ControllerShell | None = None
@@ -317,7 +319,7 @@ class Node:
                 listener.bind.host,
                 listener.bind.port,
                 max_request_bytes=static["socket.request.max.bytes"],
-                max_connections=static["max.connections"],
+                max_connections=min(static["max.connections"], self.connections_max),
                 idle_ms=static["connections.max.idle.ms"],
                 backlog=max(static["socket.listen.backlog.size"], 128),
                 log_requests=static["pykraft.log.level"] == "debug",

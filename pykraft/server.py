@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
+from contextlib import suppress
 
 import structlog
 
@@ -62,6 +64,9 @@ async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_n
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     node = Node(env, config)
+    # Connections never take the files that the logs need.
+    listeners = len(config.broker_listeners) + (config.controller_listener is not None)
+    node.connections_max = raise_file_limit() // (2 * listeners)
     try:
         await node.start()
         async with open_doors(node):
@@ -75,6 +80,18 @@ async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_n
     if node.failure is not None:
         raise node.failure
     return 0
+
+
+def raise_file_limit() -> int:
+    """Lets this process have as many files open as the system ever allows it; how many that are.
+
+    A broker has each segment open; the usual limit of a shell, 1024, is meant for other programs.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**31 - 1 if soft == resource.RLIM_INFINITY else soft
 
 
 async def _stop(node: Node) -> None:

@@ -29,7 +29,7 @@ class DiskError(Exception):
 
 
 class DiskFull(DiskError):
-    """No space (or quota) left; the file is as it was before the call."""
+    """No space, quota or file handle is left; the file is as it was before the call."""
 
 
 class SyncFailed(DiskError):

@@ -29,7 +29,8 @@ from world.env import (
     SyncFailed,
 )
 
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# Too many open files is no damage either: it passes, and what is there stays as it is.
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _IOV_MAX = 1024
 _BLOCKING_THREADS = 4
 _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)

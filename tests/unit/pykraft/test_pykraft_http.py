@@ -1,10 +1,11 @@
 """The metrics listener against whatever connects to it."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
-from pykraft.http import REQUEST_BYTES_MAX, Answer, serve_http
+from pykraft.http import CONNECTIONS_MAX, REQUEST_BYTES_MAX, Answer, serve_http
 
 ROUTES = {
     "/metrics": lambda: Answer(200, "text/plain", b"one 1\n"),
@@ -104,3 +105,42 @@ def test_a_peer_that_says_nothing_holds_nobody_up():
         return answer
 
     assert status(asyncio.run(main())) == 200
+
+
+def test_silent_peers_take_few_places_and_not_for_long():
+    async def main():
+        server = await serve_http("127.0.0.1", 0, ROUTES, request_time_s=0.3)
+        port = server.sockets[0].getsockname()[1]
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        refused = 0
+        async with asyncio.timeout(20):
+            for reader, writer in silent:
+                writer.write(b"GET /met")
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+                refused += 1
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            answer = await reader.read()
+        for _, one in [*silent, (reader, writer)]:
+            one.close()
+        server.close()
+        return refused, answer
+
+    refused, answer = asyncio.run(main())
+    assert refused == 200
+    assert status(answer) == 200
+
+
+def test_places_are_given_back_at_once():
+    async def main():
+        server = await serve_http("127.0.0.1", 0, ROUTES, request_time_s=60)
+        port = server.sockets[0].getsockname()[1]
+        for _ in range(2 * CONNECTIONS_MAX):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert status(await reader.read()) == 200
+            writer.close()
+        server.close()
+
+    asyncio.run(main())

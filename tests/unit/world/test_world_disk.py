@@ -2,12 +2,13 @@
 
 import asyncio
 import random
+import resource
 from collections.abc import Iterator
 
 import pytest
 
 from wire.uuids import is_reserved, to_text
-from world.env import AlreadyLocked, ChanceIds, DiskError, Env
+from world.env import AlreadyLocked, ChanceIds, DiskError, DiskFull, Env
 from world.memory import memory_env
 from world.real import real_env
 
@@ -217,3 +218,18 @@ def test_ids_can_be_used_anywhere():
     drawn = [ids.uuid() for _ in range(3000)]
     assert len(set(drawn)) == 3000
     assert not any(is_reserved(one) or to_text(one).startswith("-") for one in drawn)
+
+
+def test_too_many_open_files_is_no_failing_disk(tmp_path):
+    env = real_env(1)
+    env.disk.make_dirs(str(tmp_path / "d"))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+        with pytest.raises(DiskFull, match="Too many open files"):
+            held.extend(env.disk.open(f"{tmp_path}/d/{n}", create=True) for n in range(100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for file in held:
+            file.close()
