@@ -5,6 +5,7 @@ from __future__ import annotations
 from storage import names
 from storage.names import base_offset_of
 from storage.segment import Segment, stored_index
+from wire.errors import DamagedFile
 from world.env import Disk
 
 _OWN_TEMPORARY = (names.LEADER_EPOCHS + ".tmp", names.PARTITION_METADATA + ".tmp")
@@ -75,9 +76,19 @@ def _finish_swaps(disk: Disk, directory: str, min_cleaned: int | None, removed: 
             removed.append(f"{directory}/{name}")
         elif plain.endswith(names.LOG):
             swapped.append(base)
+    ends = {base: _next_offset(disk, directory, base) for base in swapped}
+    for base in [base for base, end in ends.items() if end is None]:
+        # Damaged, and what it was to replace is still there: that stays.
+        del ends[base]
+        for suffix in names.SEGMENT_SUFFIXES:
+            path = f"{directory}/{names.segment_file(base, suffix)}{names.SWAP}"
+            if disk.exists(path):
+                disk.remove(path)
+                removed.append(path)
+    swapped = list(ends)
     if not swapped:
         return
-    end = max(_next_offset(disk, directory, base) for base in swapped)
+    end = max(end for end in ends.values() if end is not None)
     for name in disk.list_dir(directory):
         base = base_offset_of(name, names.LOG)
         if base is not None and min(swapped) <= base < end:
@@ -91,10 +102,19 @@ def _finish_swaps(disk: Disk, directory: str, min_cleaned: int | None, removed: 
             disk.rename(f"{directory}/{name}", f"{directory}/{name[: -len(names.SWAP)]}")
 
 
-def _next_offset(disk: Disk, directory: str, base: int) -> int:
+def _next_offset(disk: Disk, directory: str, base: int) -> int | None:
+    """Where the records of a swap file end. None if it is damaged, or empty as a file is that
+    never reached the disk, and has not begun to take its place. If it has, it is all there is, and
+    as much of it as is sound will be kept."""
     file = disk.open(f"{directory}/{names.segment_file(base, names.LOG)}{names.SWAP}")
     segment = Segment(directory, base, file, stored_index(disk, directory, base), 0)
+    end, sound = base, file.size() > 0
     try:
-        return max((step.last_offset + 1 for step in segment.walk(0)), default=base)
+        for step in segment.walk(0):
+            end = step.last_offset + 1
+    except DamagedFile:
+        sound = False
     finally:
         segment.close()
+    replaced = disk.exists(f"{directory}/{names.segment_file(base, names.LOG)}")
+    return None if replaced and not sound else end

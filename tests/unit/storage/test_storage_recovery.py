@@ -380,6 +380,28 @@ def test_leftovers_of_interrupted_work_are_removed_or_finished():
     run(main())
 
 
+@pytest.mark.parametrize("junk", [b"", b"junk", bytes(500)], ids=["empty", "short", "zeros"])
+def test_a_damaged_swap_leaves_what_it_was_to_replace(junk):
+    async def main():
+        media = Media()
+        await filled(media)
+        log = await reopened(media, clean=True)
+        before = contents(log)
+        await log.close()
+        env = memory_env(disk=media.mount())
+        for suffix in ("log", "index"):
+            file = env.disk.open(f"{PATH}/{0:020d}.{suffix}.swap", create=True)
+            file.append([junk])
+            await file.sync()
+            file.close()
+        await env.disk.sync_dir(PATH)
+        log = await reopened(media, clean=True)
+        assert contents(log) == before
+        assert not [name for name in log.env.disk.list_dir(PATH) if name.endswith(".swap")]
+
+    run(main())
+
+
 def test_a_swap_that_was_not_finished_is_dropped():
     async def main():
         media = Media()
