@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """Plain numbers since the listener opened, but for `connections`, which are open now."""
+    """Plain numbers since the listener opened, but for `connections`, which are open now, and
+    `blocked`, those of them whose peers take nothing at the moment."""
 
     connections: int = 0
+    blocked: int = 0
     accepted: int = 0
     refused: int = 0
     idle_closed: int = 0

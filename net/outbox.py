@@ -15,6 +15,11 @@ from world.env import DiskError, Env
 SLICE = 1024 * 1024
 """Bytes read from a file and handed to the transport at a time."""
 
+_SMALL_SLICE = 64 * 1024
+_BLOCKED_MAX = 32
+"""Each peer that stops reading keeps a slice in memory. With more such peers than this, slices are
+small: those that came late hold what the transport takes before it says stop, and no more."""
+
 _JOIN_BELOW = 64 * 1024
 """Pieces that are smaller together leave as one buffer: one copy is cheaper than an iovec."""
 
@@ -82,11 +87,13 @@ class Outbox:
 
     def pause(self) -> None:
         """The transport's buffer is full."""
-        self._paused = True
+        if not self._paused and not self.closed:
+            self._counters.blocked += 1
+            self._paused = True
 
     def resume(self) -> None:
         """The transport takes bytes again."""
-        self._paused = False
+        self._unblock()
         self.flush()
         if not self.blocked:
             self._on_idle()
@@ -94,6 +101,7 @@ class Outbox:
     def close(self) -> None:
         """Drops what was not sent; nothing is written any more."""
         self.closed = True
+        self._unblock()
         self._queue.clear()
         # Lent buffers are dropped, not reused: the transport may still be sending them.
         self._lent.clear()
@@ -101,6 +109,15 @@ class Outbox:
         if self._cold is not None:
             self._cold.cancel()
             self._cold = None
+
+    @property
+    def _slice(self) -> int:
+        return SLICE if self._counters.blocked < _BLOCKED_MAX else _SMALL_SLICE
+
+    def _unblock(self) -> None:
+        if self._paused:
+            self._counters.blocked -= 1
+            self._paused = False
 
     def flush(self) -> None:
         """Writes as much as the transport takes now."""
@@ -122,7 +139,7 @@ class Outbox:
                 self.waiting_bytes -= len(data)
             batch.append(data)
             size += len(data)
-            if size >= SLICE:
+            if size >= self._slice:
                 self._write(batch, size)
                 batch = []
                 size = 0
@@ -157,7 +174,7 @@ class Outbox:
 
     def _read_warm(self, part: FileRange) -> memoryview | bytes | None:
         """The next slice of a range without blocking; None when a cold read was started instead."""
-        length = min(part.length, SLICE)
+        length = min(part.length, self._slice)
         if length == 0:
             return b""
         try:

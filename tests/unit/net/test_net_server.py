@@ -519,6 +519,35 @@ def test_a_range_that_cannot_be_kept_ends_the_connection(cold):
     run(handle, scenario)
 
 
+def test_many_who_read_nothing_hold_little_and_get_all_when_they_read():
+    data = random.Random(2).randbytes(20_000_000)
+    file = MemoryFile(data)
+
+    def handle(request):
+        return frame_of(request, FileRange(file, 0, len(data)), size=len(data))
+
+    async def scenario(rig):
+        pairs = [await rig.dial(limit=1024) for _ in range(80)]
+        for _, writer in pairs:
+            writer.write(beat(1))
+        counters = rig.server.counters
+        await until(lambda: counters.blocked == 80)
+        held = [
+            connection._transport.get_write_buffer_size()
+            for connection in rig.server._connections.values()
+        ]
+        assert sum(held) < 34 * 1_300_000 + 46 * 400_000
+        last, _ = pairs[-1]
+        head = await last.readexactly(len(last._buffer) or 4)
+        body = await last.readexactly(len(data) + 9 - len(head))
+        assert (head + body)[-1000:] == data[-1000:]
+        for _, writer in pairs:
+            writer.transport.abort()
+        await until(lambda: counters.blocked == 0)
+
+    run(handle, scenario)
+
+
 def test_a_slow_reader_stops_the_handling_of_its_requests():
     handled = 0
 
