@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from admin.server import AdminServer
 
 
+_LOOK_EVERY_S = 1.0
+
+
 @asynccontextmanager
 async def open_doors(node: Node) -> AsyncIterator[None]:
     """Serves the doors of a started node until the block ends. OSError where a port is taken."""
@@ -87,7 +90,12 @@ async def _follow_readiness(node: Node, server: AdminServer) -> None:
         if node.ready != said:
             said = node.ready
             await server.set_serving(said)
-        await moved.wait()
+        # A leader that no longer answers moves nothing: hence the look once in a while.
+        try:
+            async with asyncio.timeout(_LOOK_EVERY_S):
+                await moved.wait()
+        except TimeoutError:
+            continue
 
 
 def _healthz(node: Node) -> Answer:
@@ -149,6 +157,16 @@ def node_metrics(node: Node) -> NodeMetrics:
         "pykraft_offline_partitions",
         "Partitions of the cluster without a leader.",
         lambda: sum(len(held) for held in node.image.topics.leaderless.values()),
+    )
+    metrics.gauge(
+        "pykraft_under_min_isr_partitions",
+        "Partitions led here with fewer in sync than min.insync.replicas.",
+        lambda: 0 if broker is None else broker.replicas.under_min_isr,
+    )
+    metrics.gauge(
+        "pykraft_failed_replicas",
+        "Replicas here whose disk failed.",
+        lambda: 0 if broker is None else broker.offline,
     )
     metrics.gauge(
         "pykraft_under_replicated_partitions",

@@ -87,9 +87,8 @@ class Node:
         raft = self.raft
         if raft is None or not self.servers:
             return "starting"
-        leader_id = raft.leader().leader_id
-        if leader_id is None:
-            return "no leader of the controller quorum is known"
+        if self.controller is not None and not raft.in_touch:
+            return "no leader of the controller quorum answers"
         if self.image.last_offset < 0:
             return "the metadata log is not replayed yet"
         if self.broker is not None and not self.broker.running:
@@ -205,7 +204,9 @@ class Node:
         if self._watchers:
             await asyncio.wait(self._watchers)
         if self.broker is not None:
-            await self.broker.stop(self.config.static["pykraft.shutdown.timeout.ms"])
+            # A node that failed has no time to ask for leaders elsewhere: its session will tell.
+            wait_ms = self.config.static["pykraft.shutdown.timeout.ms"]
+            await self.broker.stop(wait_ms if self.failure is None else 0)
         if self._registrar is not None:
             await self._registrar.close()
         for listener in self.config.broker_listeners:

@@ -41,7 +41,9 @@ class SnapshotStore(Protocol):
 
     async def write_snapshot(
         self, offset: int, epoch: int, last_timestamp_ms: int, values: Iterator[bytes]
-    ) -> None: ...
+    ) -> bool:
+        """Whether it is kept; False where there is one as new, or no room."""
+        ...
 
 
 class MetadataPublisher:
@@ -168,18 +170,17 @@ class MetadataPublisher:
 
     async def _write_snapshot(self, store: SnapshotStore, image: MetadataImage) -> None:
         values = (encode(record, version) for record, version in records_of(image))
+        end_offset = image.last_offset + 1
         try:
-            await store.write_snapshot(
-                image.last_offset + 1, image.last_epoch, image.last_timestamp_ms, values
+            kept = await store.write_snapshot(
+                end_offset, image.last_epoch, image.last_timestamp_ms, values
             )
         except FatalError as error:
             self._on_fatal(error)
-        except OSError as error:
-            # The log is still whole: the next snapshot will stand for this one.
-            self._log.error("snapshot_not_written", offset=image.last_offset + 1, reason=str(error))
-        else:
+            return
+        if kept:
             self.snapshots_written += 1
-            self._log.info("snapshot_written", offset=image.last_offset + 1)
+            self._log.info("snapshot_written", offset=end_offset)
 
     async def close(self) -> None:
         """Ends a snapshot that is being written; its file is never taken for a whole one."""

@@ -41,7 +41,7 @@ from raft.peers import Peers
 from raft.performer import OwnBatch, Performer
 from raft.reads import NotLeader, Reads
 from raft.requests import Call, QuorumApis
-from raft.roles import Leader
+from raft.roles import Follower, Leader
 from raft.snapshots import SnapshotFacts, SnapshotUnusable
 from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from wire import control
@@ -295,6 +295,12 @@ class RaftNode:
         return self._started and isinstance(self.core.state.role, Leader)
 
     @property
+    def in_touch(self) -> bool:
+        """Whether this node leads, or follows a leader that answers it."""
+        role = self.core.state.role
+        return isinstance(role, Leader) or (isinstance(role, Follower) and not role.lost)
+
+    @property
     def high_watermark(self) -> int:
         """All below it is committed, as far as known here."""
         return self.core.state.high_watermark if self._started else 0
@@ -370,17 +376,18 @@ class RaftNode:
 
     async def write_snapshot(
         self, offset: int, epoch: int, last_timestamp_ms: int, values: Iterable[bytes]
-    ) -> None:
+    ) -> bool:
         """Keep the state as of `offset` (exclusive) and `epoch` as a snapshot, and drop what
         retention no longer wants. `offset` ends a batch that was handed to the listener.
 
-        If the disk is full nothing is kept, and all goes on. Raises FatalError if it failed.
+        Whether it was: if the disk is full nothing is kept, and all goes on. Raises FatalError
+        if the disk failed.
         """
         snapshot = OffsetAndEpoch(offset, epoch)
         assert offset <= self.applied_offset, (offset, self.applied_offset)
         latest = self.latest_snapshot_id
         if self.stopped or offset == 0 or (latest is not None and latest >= snapshot):
-            return
+            return False
         voters = [
             control.Voter(
                 voter.key.node_id,
@@ -404,12 +411,13 @@ class RaftNode:
         except DiskFull as error:
             # The log is still whole: a later snapshot will stand for this one.
             logger.error("snapshot_not_written", offset=offset, reason=str(error))
-            return
+            return False
         except DiskError as error:
             raise FatalError(EXIT_METADATA_DISK_FAILED, f"snapshot {snapshot}: {error}") from error
         if not self.stopped:
             self.tell(SnapshotWritten(snapshot))
             self._trim()
+        return True
 
     def _trim(self) -> None:
         earliest = self.log.trim()
