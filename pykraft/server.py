@@ -133,13 +133,12 @@ async def _first_of(*waits: object) -> None:
 
 
 def _say_ready(node: Node, ready_fd: int | None) -> None:
-    # What stands at the start stands for long, a large image above all: the collector need not
-    # look at it again, which would stop everything for as long as the image is large.
-    gc.collect()
-    gc.freeze()
     structlog.get_logger("server").info("ready", **node.addresses())
     if ready_fd is not None:
         os.write(ready_fd, b"ready\n")
         os.close(ready_fd)
     else:
         print(f"pykraft: ready, {node.summary()}", file=sys.stderr)
+    # What stands at the start stands for long, a large image above all: the collector need not
+    # look at it again, which would stop everything for as long as the image is large.
+    gc.freeze()
