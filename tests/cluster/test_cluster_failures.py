@@ -23,12 +23,21 @@ pytestmark = pytest.mark.cluster
 ROUNDS = 10 if os.environ.get("CI") == "true" else 3
 CREATE_LIMIT_S = 5.0
 SESSION_S = 3.0
+WRITER_QUEUE = 20_000
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
+def one_cluster(tmp_path_factory):
     with running_cluster(tmp_path_factory.mktemp("failures"), 3, 3) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster(one_cluster):
+    """The cluster with all its nodes, also after a test that failed half-way."""
+    if any(one_cluster.process(id_) is None for id_ in one_cluster.ids()):
+        one_cluster.up(3, 3)
+    return one_cluster
 
 
 def describe(cluster, topic):
@@ -81,7 +90,8 @@ class Writer:
     def _run(self):
         number = 0
         while not self._stop.is_set():
-            for _ in range(50):
+            # While nobody acknowledges, the row doesn't grow without end.
+            for _ in range(50 if len(self._producer) < WRITER_QUEUE else 0):
                 self._producer.produce(
                     self._topic,
                     traffic.value(number),
@@ -245,12 +255,12 @@ def test_audit_state_is_what_topics_describe_says(cluster):
 
 @pytest.mark.interop
 @pytest.mark.parametrize("version", DUMP_TOOLS)
-def test_dump_tool_reads_every_node_after_all_that(cluster, version):
+def test_dump_tool_reads_every_node_after_all_that(one_cluster, version):
     """The last test of this file: the cluster is stopped."""
-    cluster.down()
+    one_cluster.down()
     metadata, partitions, side = [], [], []
-    for id_ in cluster.ids():
-        data = cluster.data(id_)
+    for id_ in one_cluster.ids():
+        data = one_cluster.data(id_)
         metadata += sorted(data.glob("__cluster_metadata-0/*.log"))
         metadata += sorted(data.glob("__cluster_metadata-0/*.checkpoint"))
         own = [path for path in sorted(data.glob("*-[0-9]")) if path.name[0] != "_"]
@@ -269,9 +279,9 @@ def test_dump_tool_reads_every_node_after_all_that(cluster, version):
 
 @pytest.mark.ci
 @pytest.mark.spark
-def test_audit_verify_finds_the_controllers_logs_sound(cluster):
+def test_audit_verify_finds_the_controllers_logs_sound(one_cluster):
     pytest.importorskip("pyspark")
-    paths = [str(cluster.data(id_)) for id_ in cluster.ids("controller")]
+    paths = [str(one_cluster.data(id_)) for id_ in one_cluster.ids("controller")]
     done = subprocess.run(
         [sys.executable, "-m", "pykraft", "audit", "verify", *paths, "--json"],
         capture_output=True,
