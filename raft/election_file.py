@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import structlog
+
 from raft.effects import ElectionState
 from raft.voters import ReplicaKey, VoterSet
 from wire import quorum_state
@@ -9,6 +11,8 @@ from wire.errors import DamagedFile, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import ZERO
 from world.env import Disk
+
+logger = structlog.get_logger("raft")
 
 
 class ElectionFile:
@@ -18,16 +22,20 @@ class ElectionFile:
         self._disk = disk
         self._path = f"{directory}/quorum-state"
 
-    def load(self) -> ElectionState:
+    def load(self, *, votes: bool = True) -> ElectionState:
         """What was stored, or the state of one who has seen nothing.
 
-        FatalError if the file makes no sense: a forgotten vote could be given twice.
+        FatalError if the file makes no sense: a forgotten vote could be given twice. Who never
+        `votes` has nothing in it that others wouldn't tell again.
         """
         if not self._disk.exists(self._path):
             return ElectionState()
         try:
             stored = quorum_state.decode(self._disk.read_bytes(self._path), self._path)
         except DamagedFile as error:
+            if not votes:
+                logger.warning("quorum_state_damaged", reason=str(error))
+                return ElectionState()
             raise FatalError(EXIT_LOG_DAMAGED, str(error)) from error
         voted = None
         if stored.voted_id is not None:

@@ -118,7 +118,7 @@ class RaftNode:
             self._take_voters(facts)
         if latest is not None:
             self._applier.load_snapshot(latest)
-        stored = self.election_file.load()
+        stored = self.election_file.load(votes=not self.config.observer)
         key = ReplicaKey(self.node_id, self.config.directory_id)
         self.core = QuorumCore(
             key=key,

@@ -15,7 +15,7 @@ from raft.snapshots import SnapshotStore
 from raft.voters import OffsetAndEpoch
 from wire import control, quorum_state
 from wire.apis import ApiKey
-from wire.errors import ErrorCode
+from wire.errors import ErrorCode, FatalError
 from wire.exits import EXIT_BAD_DIRECTORY, EXIT_METADATA_DISK_FAILED
 from world.env import DiskFull, SyncFailed
 from world.real import real_env
@@ -243,6 +243,26 @@ def test_a_member_of_another_cluster_stops_once_a_majority_says_so(tmp_path):
             assert "is of cluster another, but voters 1, 2 are of another one" in error.reason
             refused = [e["peer"] for e in logs if e["event"] == "raft_request_refused"]
             assert len(refused) == len(set(refused)), "one line for each who refuses"
+
+    run(scenario, Cluster(tmp_path, observers=1))
+
+
+def test_a_damaged_quorum_state_stops_who_votes_and_nobody_else(tmp_path):
+    async def scenario(cluster):
+        await cluster.start()
+        await cluster.append(b"a")
+        await cluster.caught_up()
+        for node_id in (3, 4):
+            await cluster[node_id].kill()
+            path = Path(cluster[node_id].directory) / "__cluster_metadata-0" / "quorum-state"
+            path.write_bytes(b"{no")
+        with pytest.raises(FatalError, match="quorum-state: byte 1"):
+            await cluster[3].start()
+        cluster[3].node = None
+        await cluster[4].start()
+        await cluster.append(b"b")
+        await cluster.caught_up()
+        assert cluster[4].recorder.state[-1] == b"b"
 
     run(scenario, Cluster(tmp_path, observers=1))
 
