@@ -22,7 +22,8 @@ EXIT_LOG_DAMAGED: Final = 21
 EXIT_METADATA_DISK_FAILED: Final = 22
 
 MEANINGS: Final = {
-    EXIT_BAD_DIRECTORY: "a log directory is not formatted, locked, of another node or damaged",
+    EXIT_BAD_DIRECTORY: "a log directory is not formatted, locked, damaged, of another node or "
+    "cluster",
     EXIT_CANNOT_LISTEN: "the system refused something at start: a taken address, a file",
     EXIT_NOT_REGISTERED: "no controller registered the broker in initial.broker.registration."
     "timeout.ms",
