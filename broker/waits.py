@@ -95,6 +95,10 @@ class WakeQueue:
             call()
 
 
+def _nothing() -> None:
+    """In place of a call that is not to be made any more."""
+
+
 class ParkedFetch:
     """A fetch that waits for `short` more bytes, an event that concerns it, or its time.
 
@@ -137,6 +141,8 @@ class ParkedFetch:
     def leave(self) -> None:
         """It was answered, or nobody wants the answer any more."""
         self._timer.cancel()
+        # What looks refers to us: without this the collector would have to find the two.
+        self._look = _nothing
         for waiters in self._lists:
             waiters.pop(self, None)
         self._lists = []

@@ -92,8 +92,10 @@ class Later:
         """Gives the reply: a response entity, a `Frame` or NO_RESPONSE."""
         assert self._outcome is None, "a Later is answered once"
         self._outcome = reply
-        if self._deliver is not None:
-            self._deliver(reply)
+        # Neither reference outlives its use: the connection's place of the answer refers to us.
+        deliver, self._deliver, self.on_dropped = self._deliver, None, None
+        if deliver is not None:
+            deliver(reply)
 
     def fail(self, error: Exception) -> None:
         """Ends the request as if its handler had raised `error`."""
@@ -101,14 +103,16 @@ class Later:
 
     def drop(self) -> None:
         """Called by the connection when it ends: nobody takes the reply any more."""
-        if self._outcome is None and self.on_dropped is not None:
-            self.on_dropped()
+        call, self._deliver, self.on_dropped = self.on_dropped, None, None
+        if self._outcome is None and call is not None:
+            call()
 
     def bind(self, deliver: Callable[[Any], None]) -> None:
         """Called by the connection: `deliver` gets the reply, at once if it is there already."""
-        self._deliver = deliver
         if self._outcome is not None:
             deliver(self._outcome)
+        else:
+            self._deliver = deliver
 
 
 def decode_tolerant(header: RequestHeader, frame: memoryview, offset: int) -> Any:
