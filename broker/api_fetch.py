@@ -31,6 +31,9 @@ from wire.hot import (
 from world.env import DiskError
 
 _READ_COMMITTED = 1
+# However long a client is ready to wait: an empty answer is always allowed, and a connection with
+# so many waiting fetches that its reading is paused is not seen to be gone before one is answered.
+_LONGEST_WAIT_MS = 60_000
 _ZSTD_SINCE = 10
 _HINTED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
@@ -263,7 +266,8 @@ class FetchJob:
         """Waits until there is enough, something happened, or the time is over."""
         asked = self._asked
         replicas = self._context.replicas
-        parked = ParkedFetch(replicas.wakes, self.least - self.size, asked.max_wait_ms, self._look)
+        wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
+        parked = ParkedFetch(replicas.wakes, self.least - self.size, wait_ms, self._look)
         for topic in asked.topics:
             for partition in topic.partitions:
                 replica = replicas.find(topic.name, topic.topic_id, partition.partition)

@@ -5,6 +5,9 @@ import asyncio
 from broker_fakes import cluster, until
 from test_broker_end_to_end import batch, fetch, produce
 
+from broker import api_fetch
+from net.connection import MAX_PENDING
+
 LONG_MS = 2**31 - 1
 
 
@@ -27,6 +30,27 @@ def test_a_fetch_is_forgotten_with_its_connection(tmp_path):
             connection.close()
             await until(lambda: parked(c) == [])
             await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_those_who_are_gone_unseen_are_forgotten_in_time(tmp_path, monkeypatch):
+    """With a thousand requests waiting a connection is not read any more, not even its end."""
+    monkeypatch.setattr(api_fetch, "_LONGEST_WAIT_MS", 500)
+
+    async def main():
+        async with cluster(tmp_path) as c:
+            c.controller.create_topic("t")
+            await until(lambda: len(c.brokers[1].replicas) == 1)
+            connection = await c.connect(1)
+            waiting = [
+                asyncio.ensure_future(fetch(connection, "t", 0, 0, wait_ms=LONG_MS))
+                for _ in range(MAX_PENDING)
+            ]
+            await until(lambda: len(parked(c)) == MAX_PENDING)
+            connection.close()
+            await asyncio.gather(*waiting, return_exceptions=True)
+            await until(lambda: parked(c) == [])
 
     asyncio.run(main())
 
