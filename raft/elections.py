@@ -120,7 +120,7 @@ def stand(q: Quorum) -> None:
 def count_votes(q: Quorum) -> None:
     role = q.role
     assert isinstance(role, Prospective | Candidate), role
-    result = outcome(q.voters.ids, role.ballot.votes)
+    result = outcome(q.voters.ids, role.ballot.tally)
     if result is Outcome.LOST:
         lose(q)
     elif result is Outcome.WON and isinstance(role, Prospective):
@@ -197,8 +197,11 @@ def on_vote_failed(
         # It knows no pre-vote, so it would have voted: mixed versions must elect (KIP-996).
         role.ballot.votes[peer_id] = True
         count_votes(q)
-    else:
-        role.ballot.ask_at_ms[peer_id] = q.retry_at_ms()
+        return
+    role.ballot.ask_at_ms[peer_id] = q.retry_at_ms()
+    role.ballot.unreachable[peer_id] = None
+    if not (isinstance(role, Candidate) and role.lost):
+        count_votes(q)
 
 
 def on_election_tick(q: Quorum) -> None:

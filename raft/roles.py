@@ -41,10 +41,20 @@ class Unattached:
 
 @dataclass(slots=True)
 class Ballot:
-    """Votes asked for. A peer is either in flight, or asked (again) at `ask_at_ms`."""
+    """Votes asked for. A peer is either in flight, or asked (again) at `ask_at_ms`.
+
+    `unreachable` are those who could not be asked: they count against us until they answer.
+    """
 
     votes: dict[int, bool]
     ask_at_ms: dict[int, int | None]
+    unreachable: dict[int, None] = field(default_factory=dict)
+
+    @property
+    def tally(self) -> dict[int, bool]:
+        """What is to be counted on now. Two that split the votes of a third which is gone must
+        not wait for it until their time is up."""
+        return {**dict.fromkeys(self.unreachable, False), **self.votes}
 
 
 @dataclass(slots=True)

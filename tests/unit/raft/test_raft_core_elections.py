@@ -250,6 +250,31 @@ def test_a_failed_vote_request_is_sent_again():
     assert [peer for peer, _ in core.sent(VoteRequest)] == [2]
 
 
+def test_a_split_vote_does_not_wait_for_a_peer_that_is_gone():
+    core = Core()
+    core.pass_ms(60)
+    core.answer_votes(2, pre_vote=True)
+    asked = {peer: request for peer, request in core.sent(VoteRequest) if not request.pre_vote}
+    core.answer_votes(2, granted=False)
+    assert not core.q.role.lost
+    core.tell(RequestFailed(3, asked[3]))
+    assert core.q.role.lost
+    core.pass_ms(110)
+    assert core.role == "Prospective"
+
+
+def test_a_peer_that_comes_back_still_counts():
+    core = Core()
+    core.pass_ms(60)
+    core.answer_votes(2, pre_vote=True)
+    asked = {peer: request for peer, request in core.sent(VoteRequest) if not request.pre_vote}
+    core.tell(RequestFailed(3, asked[3]))
+    assert core.role == "Candidate"
+    core.pass_ms(50)
+    core.answer_votes(3)
+    assert core.role == "Leader"
+
+
 def test_late_votes_of_another_election_are_ignored():
     core = Core()
     core.pass_ms(60)
