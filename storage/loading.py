@@ -17,13 +17,14 @@ from storage.epochs import LeaderEpochs
 from storage.index import ActiveIndex, plausible
 from storage.leftovers import make_directory, sweep
 from storage.producers import ProducerState
-from storage.scan import Damage, Scan, ScanRules, scan_segment
+from storage.scan import Damage, Scan, ScanRules, only_zeros, scan_segment
 from storage.segment import Segment, create_segment, rebuild_tail, stored_index
 from wire import checkpoints, partition_metadata
 from wire.errors import DamagedFile
 from world.env import Env
 
 _NO_LIMIT = 2**63 - 1
+_ZERO_TAIL = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,8 @@ class Loader:
         index, time_index = segment.path(names.INDEX), segment.path(names.TIME_INDEX)
         sound = plausible(self._disk, index, time_index, segment.size)
         if position < len(bases) - 1:
+            if not self._options.clean and await self._trim_zeros(segment, bases[position + 1]):
+                sound = plausible(self._disk, index, time_index, segment.size)
             if not sound:
                 await self._rebuild_index(segment)
             self.end_offset = bases[position + 1]
@@ -237,6 +240,28 @@ class Loader:
             return
         if segment.size:
             segment.first_timestamp = segment.header_at(0).max_timestamp
+
+    async def _trim_zeros(self, segment: Segment, next_base: int) -> bool:
+        """Whether zeros were cut off a segment that another follows.
+
+        A preallocated segment is trimmed when the next one begins; if all in it was synced
+        before, a power loss can bring its zeros back without reaching below the recovery point.
+        """
+        size = segment.file.size()
+        if size == 0 or any(segment.file.pread(_ZERO_TAIL, max(0, size - _ZERO_TAIL))):
+            return False
+        rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
+        base = segment.base_offset
+        epochs, self.epochs = self.epochs, LeaderEpochs()
+        scan = await self._read_segment(base, base, rules, ProducerState())
+        self.epochs = epochs
+        if scan.problem is None or scan.next_offset > next_base:
+            return False
+        if not await self._env.run_blocking(only_zeros, segment.file, scan.end):
+            return False
+        segment.file.truncate(scan.end)
+        self.recovery.cut.append(Cut(segment.file.path, scan.end, size - scan.end, "zeros"))
+        return True
 
     def _open_segment(self, base: int) -> Segment:
         file = self._disk.open(self._path(names.segment_file(base, names.LOG)))

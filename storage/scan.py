@@ -102,6 +102,11 @@ def scan_segment(
     return scan
 
 
+def only_zeros(file: File, position: int) -> bool:
+    """Whether nothing but zeros follows `position` in the file."""
+    return not any(any(file.pread(_WINDOW, at)) for at in range(position, file.size(), _WINDOW))
+
+
 def _frames(file: File, scan: Scan) -> Iterator[tuple[int, BatchHeader, bytes, int]]:
     """(position, header, window, place in the window) of each whole batch; sets the problem
     and ends where there is none."""

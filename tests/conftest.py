@@ -19,6 +19,7 @@ CI = os.environ.get("CI") == "true"
 ONE_AT_A_TIME = ("cluster", "interop", "clients", "spark")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in this same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if not CI and item.get_closest_marker("ci"):

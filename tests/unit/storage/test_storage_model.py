@@ -4,7 +4,7 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from storage_helpers import batch, read_all
 
@@ -250,6 +250,18 @@ async def play(machine, steps):
     await machine.log.close(clean=False)
 
 
+# The zeros of a trimmed, preallocated segment, back after a power loss.
+ZEROS_BACK = [
+    *[("append", 0), ("append", 0), ("append", 1), ("flush", 0), ("append", 0), ("append", 0)],
+    *[("checkpoint", 0), ("crash", 42)],
+]
+ZEROS_BACK_SOONER = [
+    *[("append", 0), ("append", 1), ("flush", 0), ("append", 0), ("checkpoint", 0), ("crash", 87)]
+]
+
+
+@example(ZEROS_BACK, True)
+@example(ZEROS_BACK_SOONER, True)
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.booleans())
 def test_log_equals_a_list_on_a_disk_that_loses_power(steps, preallocate):
