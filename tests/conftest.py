@@ -1,4 +1,4 @@
-"""What every test shares: the `ci` tier, and one lane for tests that start processes."""
+"""What every test shares: the `ci` tier, the corpus, a cluster that nobody stops."""
 
 from __future__ import annotations
 
@@ -14,18 +14,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "support"), str(ROOT / "tests" / "interop")]
 CI = os.environ.get("CI") == "true"
 
-# Tests of these kinds measure time or start many processes: they run one after the other, on one
-# worker, while the other worker takes the rest.
-ONE_AT_A_TIME = ("cluster", "interop", "clients", "spark")
 
-
-@pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in this same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if not CI and item.get_closest_marker("ci"):
-            item.add_marker(pytest.mark.skip(reason="runs only with CI=true"))
-        if any(item.get_closest_marker(kind) for kind in ONE_AT_A_TIME):
-            item.add_marker(pytest.mark.xdist_group("processes"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if not CI and item.get_closest_marker("ci"):
+        item.add_marker(pytest.mark.skip(reason="runs only with CI=true"))
 
 
 @pytest.hookimpl(hookwrapper=True)
