@@ -29,6 +29,7 @@ from wire.errors import FatalError
 from wire.exits import EXIT_NOT_REGISTERED
 from world.env import Env
 
+_UNKNOWN_TO_CONTROLLER = (ErrorCode.stale_broker_epoch, ErrorCode.broker_id_not_registered)
 _IMPATIENT_MS = 10
 _SHUTDOWN_POLL_MS = 50
 _RETRY_MS = 200
@@ -211,6 +212,11 @@ class BrokerLifecycle:
         if answer.error_code is not ErrorCode.none:
             self.heartbeat_errors += 1
             self._log.warning("heartbeat_refused", error=answer.error_code.name)
+            if answer.error_code in _UNKNOWN_TO_CONTROLLER:
+                # Unregistered under our feet: nobody counts us in until we are started again.
+                self.fenced = True
+                self._unfenced.clear()
+                return interval_ms
             return min(interval_ms, _RETRY_MS)
         return self._heard(answer, stopping, interval_ms)
 

@@ -42,7 +42,9 @@ def add_commands(subparsers: Any) -> None:
     )
     state.add_argument("directory", metavar="DIR", help=_DIR)
     when = state.add_mutually_exclusive_group()
-    when.add_argument("--at-offset", type=int, metavar="N", help="from all records below offset N")
+    when.add_argument(
+        "--at-offset", type=_offset, metavar="N", help="from all records below offset N"
+    )
     when.add_argument(
         "--at-time",
         type=_time,
@@ -75,6 +77,12 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 
 def _master_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", metavar="URL", help="Spark master (default: this machine)")
+
+
+def _offset(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no offset: a whole number from 0 on")
+    return int(text)
 
 
 def _time(text: str) -> int:

@@ -22,6 +22,7 @@ from typing import Any
 from pykraft.cli import CommandError
 
 LOG_TAIL_BYTES = 4000
+_POLL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,29 @@ def wait_until_ready(nodes: Sequence[Starting], timeout_s: float) -> None:
             f"node {ids} not ready after {timeout_s:.0f} s; still starting (log: {late[0].log}): "
             f"{_last_line(late[0].log)}"
         )
+
+
+def wait_until_answered(
+    node_id: int, metrics: str, process: Callable[[], object], timeout_s: float
+) -> None:
+    """Returns when a node that was started before says that it is ready.
+
+    `process` gives its process while that lives. Raises CommandError where it ends or the time is
+    over, with the node's own reason.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        readiness = read_readiness(metrics)
+        if readiness.get("state") == "ready":
+            return
+        if not process():
+            raise CommandError(f"node {node_id} ended while it was starting")
+        if time.monotonic() > deadline:
+            reason = readiness.get("reason") or "it doesn't answer"
+            raise CommandError(
+                f"node {node_id} runs but is not ready after {timeout_s:.0f} s: {reason}"
+            )
+        time.sleep(_POLL_S)
 
 
 def _why_ended(node: Starting) -> str:

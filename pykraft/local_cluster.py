@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from pykraft.ports import free_ports
 
 HOST = "127.0.0.1"
 FIRST_CONTROLLER_ID = 101  # brokers are 1, 2, 3, …; dedicated controllers 101, 102, 103, …
+DEFAULT_CONTROLLERS = DEFAULT_BROKERS = 3
 NODES_MAX = 50
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -53,19 +55,28 @@ class LocalCluster:
 
     # -- commands ---------------------------------------------------------------------------
 
-    def up(self, controllers: int, brokers: int, base_port: int | None = None) -> dict[str, Any]:
+    def up(
+        self,
+        controllers: int | None = None,
+        brokers: int | None = None,
+        base_port: int | None = None,
+    ) -> dict[str, Any]:
         """Makes the cluster if it isn't there, starts what doesn't run, returns its status.
 
-        `controllers` 0 gives every broker both roles. Raises CommandError where the directory
-        holds a cluster of another shape or a node can't start.
+        `controllers` 0 gives every broker both roles; None takes what is there, or 3. Raises
+        CommandError where the directory holds a cluster of another shape or a node can't start.
         """
-        _check_shape(controllers, brokers)
+        if self.exists():
+            self._check_same_shape(controllers, brokers)
+        else:
+            controllers = DEFAULT_CONTROLLERS if controllers is None else controllers
+            brokers = DEFAULT_BROKERS if brokers is None else brokers
+            _check_shape(controllers, brokers)
+            with self._locked():
+                if not self.exists():
+                    self._create(controllers, brokers, base_port)
         with self._locked():
-            if self.exists():
-                self._check_same_shape(controllers, brokers)
-            else:
-                self._create(controllers, brokers, base_port)
-            self._start([node for node in self.nodes() if not self._process(node)])
+            self._start(self.nodes())
         return self.status()
 
     def status(self) -> dict[str, Any]:
@@ -85,8 +96,9 @@ class LocalCluster:
 
     def kill(self, ids: Sequence[int]) -> None:
         """SIGKILL; returns when the processes are gone."""
+        named = self._named(ids)
         with self._locked():
-            for node in self._named(ids):
+            for node in named:
                 process = self._process(node)
                 if process is None:
                     raise CommandError(f"node {node.id} is not running, nothing to kill")
@@ -95,18 +107,20 @@ class LocalCluster:
 
     def start(self, ids: Sequence[int]) -> None:
         """Starts nodes that are down; returns when all named are ready."""
+        named = self._named(ids)
         with self._locked():
-            self._start([node for node in self._named(ids) if not self._process(node)])
+            self._start(named)
 
     def stop(self, ids: Sequence[int]) -> None:
         """A controlled shutdown; returns when the processes have ended."""
+        named = self._named(ids)
         with self._locked():
-            self._stop(self._named(ids))
+            self._stop(named)
 
     def down(self, *, delete: bool = False) -> None:
         """Stops every node, brokers first; `delete` removes their data too."""
+        nodes = self.nodes()
         with self._locked():
-            nodes = self.nodes()
             self._stop([node for node in nodes if node.broker])
             self._stop([node for node in nodes if not node.broker])
             if delete:
@@ -151,13 +165,17 @@ class LocalCluster:
             )
         return [nodes[id_] for id_ in dict.fromkeys(ids)]
 
-    def _check_same_shape(self, controllers: int, brokers: int) -> None:
+    def _check_same_shape(self, controllers: int | None, brokers: int | None) -> None:
         nodes = self.nodes()
         has = (sum(not node.broker for node in nodes), sum(bool(node.broker) for node in nodes))
-        if has != (controllers, brokers):
+        asked = (
+            has[0] if controllers is None else controllers,
+            has[1] if brokers is None else brokers,
+        )
+        if has != asked:
             raise CommandError(
-                f"{self.directory} holds a cluster of {has[0]} controllers and {has[1]} brokers, "
-                f"not {controllers} and {brokers}: give its own shape, another --dir, or "
+                f"{self.directory} holds a cluster with --controllers {has[0]} --brokers {has[1]}, "
+                f"not {asked[0]} and {asked[1]}: give its own shape, another --dir, or "
                 "`pykraft cluster down --delete` it first"
             )
 
@@ -206,11 +224,18 @@ class LocalCluster:
             return None
 
     def _start(self, nodes: Sequence[NodeSpec]) -> None:
+        """Starts those that don't run; returns when all are ready."""
+        running = [node for node in nodes if self._process(node)]
         started = [
             launcher.launch(node.id, self.node_directory(node), self._record_process)
             for node in nodes
+            if node not in running
         ]
         launcher.wait_until_ready(started, START_TIMEOUT_S)
+        for node in running:
+            launcher.wait_until_answered(
+                node.id, node.metrics, partial(self._process, node), START_TIMEOUT_S
+            )
 
     def _record_process(self, directory: Path, pid: int, *, stopped: bool = False) -> None:
         created = psutil.Process(pid).create_time() if not stopped else 0.0

@@ -47,13 +47,22 @@ def run_node(config: NodeConfig, *, ready_fd: int | None, format_if_new: bool) -
             return runner.run(_serve(real_env(), config, ready_fd, format_if_new))
     except FatalError as error:
         log.critical("stopped", reason=error.reason, exit_code=error.exit_code)
+        _tell(ready_fd, f"stopped: {error.reason}")
         return error.exit_code
     except KafkaError as error:
         log.critical("not_started", reason=error.message, error=error.code.name.upper())
+        _tell(ready_fd, f"not started: {error.message}")
         return 1
     except (OSError, DiskError) as error:
         log.critical("not_started", reason=str(error))
+        _tell(ready_fd, f"not started: {error}")
         return EXIT_CANNOT_LISTEN
+
+
+def _tell(ready_fd: int | None, what: str) -> None:
+    """The last word in plain text, for a person who started the node by hand."""
+    if ready_fd is None:
+        print(f"pykraft: {what}", file=sys.stderr)
 
 
 async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_new: bool) -> int:
@@ -133,9 +142,13 @@ async def _first_of(*waits: object) -> None:
 
 
 def _say_ready(node: Node, ready_fd: int | None) -> None:
-    structlog.get_logger("server").info("ready", **node.addresses())
+    log = structlog.get_logger("server")
+    log.info("ready", **node.addresses())
     if ready_fd is not None:
-        os.write(ready_fd, b"ready\n")
+        try:
+            os.write(ready_fd, b"ready\n")
+        except BrokenPipeError:
+            log.info("nobody_waits", reason="whoever started this node has stopped waiting")
         os.close(ready_fd)
     else:
         print(f"pykraft: ready, {node.summary()}", file=sys.stderr)

@@ -5,6 +5,7 @@ Importing this package imports neither pyspark nor numpy; `register` does.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,4 +18,7 @@ def register(spark: SparkSession) -> None:
     """Makes `spark.read.format("kraft")` known to this Spark session."""
     from spark_audit.datasource import KraftDataSource
 
+    if (spark.sparkContext.master or "").startswith("local"):
+        # Its workers run on this machine: they must find what this interpreter finds.
+        spark.sparkContext.pythonExec = sys.executable
     spark.dataSource.register(KraftDataSource)

@@ -15,8 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
 
     up = _verb(verbs, "up", "start it (made on first use); returns when clients can use it", _up)
-    up.add_argument("--controllers", type=int, default=3, help="0: every broker has both roles")
-    up.add_argument("--brokers", type=int, default=3)
+    up.add_argument(
+        "--controllers", type=int, help="0: every broker has both roles (default: as it is, or 3)"
+    )
+    up.add_argument("--brokers", type=int, help="default: as many as there are, or 3")
     up.add_argument("--base-port", type=int, help="ports from here on (default: free ones)")
     up.add_argument("--json", action="store_true")
 
@@ -24,9 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--json", action="store_true")
 
     for name, summary, run in (
-        ("kill", "SIGKILL", _kill),
+        ("kill", "end nodes at once (SIGKILL), as a crash would", _kill),
         ("start", "start nodes that are down; returns when they are ready", _start),
-        ("stop", "controlled shutdown", _stop),
+        ("stop", "controlled shutdown: leaders move, all is written", _stop),
     ):
         verb = _verb(verbs, name, summary, run)
         verb.add_argument("ids", metavar="ID", type=int, nargs="+")

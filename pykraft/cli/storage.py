@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,10 @@ def _format(options: argparse.Namespace) -> int:
             "level such as 4.0-IV3"
         )
     cluster_id = options.cluster_id or new_cluster_id()
-    if not cluster_id.strip():
-        raise CommandError("--cluster-id: must not be blank")
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
+        raise CommandError(
+            f"--cluster-id {cluster_id!r}: only letters, digits, '_' and '-' are allowed"
+        )
     directories = list(dict.fromkeys((*config.log_dirs, config.metadata_log_dir)))
     try:
         asyncio.run(

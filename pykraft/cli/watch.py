@@ -21,7 +21,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the present state first, then what changes it",
     )
     parser.add_argument("--timeout", type=float, default=30.0, help="to find a controller, seconds")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument(
+        "--json", action="store_true", help="one JSON object a line, no-op records too"
+    )
     parser.set_defaults(run=_watch)
 
 
@@ -32,7 +34,7 @@ def _watch(options: argparse.Namespace) -> int:
         for record in admin.watch(options.from_offset, snapshot_first=options.snapshot_first):
             if options.json:
                 print(json.dumps({"kind": "record", **record}), flush=True)
-            else:
+            elif record["type"] != "NoOpRecord":
                 data = json.dumps(record["data"])
                 print(f"{record['offset']:>8} {record['type']} {data}", flush=True)
     return 0

@@ -18,6 +18,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from dump_tool import DUMP_TOOLS, complaints, dump
 from waiting import wait_until
 
+from pykraft import local_cluster
+from pykraft.cli import CommandError
+from pykraft.local_cluster import LocalCluster
+
 pytestmark = pytest.mark.cluster
 
 ROUNDS = 10 if os.environ.get("CI") == "true" else 3
@@ -294,3 +298,17 @@ def test_audit_verify_finds_the_controllers_logs_sound(one_cluster):
     assert document["sound"]
     assert len(document["directories"]) == 3
     assert [pair for pair in document["between"] if pair["diverged"]] == []
+
+
+def test_a_node_outlives_a_launcher_that_stopped_waiting(tmp_path, monkeypatch):
+    """Started alone, a controller of three can't be ready; it is once a second one is there."""
+    with running_cluster(tmp_path, 3, 1):
+        local = LocalCluster(tmp_path)
+        local.kill([101, 102, 103])
+        monkeypatch.setattr(local_cluster, "START_TIMEOUT_S", 1.0)
+        with pytest.raises(CommandError, match="not ready after 1 s"):
+            local.start([101])
+        monkeypatch.undo()
+        local.start([102, 101])
+        states = {node["id"]: node["state"] for node in local.status()["nodes"]}
+        assert (states[101], states[102], states[103]) == ("ready", "ready", "dead")

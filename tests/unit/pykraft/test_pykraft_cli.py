@@ -55,7 +55,10 @@ REFUSED = [
     (["storage", "format", "--config", "nowhere"], "can't read nowhere"),
     (["storage", "format", "--config", "node.properties", "--release-version", "9.9"], "9.9"),
     (["storage", "format", "--config", "node.properties", "--release-version", "3.0"], "3.3-IV3"),
-    (["storage", "format", "--config", "node.properties", "--cluster-id", " "], "not be blank"),
+    (
+        ["storage", "format", "--config", "node.properties", "--cluster-id", " "],
+        "only letters, digits",
+    ),
     (["log", "dump", "nowhere"], "nowhere: no such file"),
     (["audit", "verify", "nowhere"], "nowhere"),
 ]

@@ -109,7 +109,7 @@ def test_a_dead_process_is_told_from_a_stopped_one_and_from_a_stranger(made):
 
 
 def test_another_shape_is_refused(made):
-    with pytest.raises(CommandError, match="3 controllers and 3 brokers, not 1 and 3"):
+    with pytest.raises(CommandError, match="--controllers 3 --brokers 3, not 1 and 3"):
         made.up(1, 3)
 
 
