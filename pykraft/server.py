@@ -66,6 +66,7 @@ def _tell(ready_fd: int | None, what: str) -> None:
 
 
 async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_new: bool) -> int:
+    await _check_places(config)
     if format_if_new:
         await _format_new(env, config)
     stop = asyncio.Event()
@@ -111,6 +112,29 @@ async def _stop(node: Node) -> None:
         if node.failure is None:
             raise
         structlog.get_logger("server").error("not_stopped_cleanly", reason=str(error))
+
+
+async def _check_places(config: NodeConfig) -> None:
+    """Looks whether every address can be had, before anything on disk is touched.
+
+    OSError names the setting and the address. Another may still take one in the next moment: then
+    the listener itself says so.
+    """
+    places = [("listeners", listener.bind) for listener in config.broker_listeners]
+    if config.controller_listener is not None:
+        places.append(("listeners", config.controller_listener.bind))
+    if config.admin is not None:
+        places.append(("pykraft.admin.listener", config.admin))
+    places.append(("pykraft.metrics.listener", config.metrics))
+    loop = asyncio.get_running_loop()
+    for setting, place in places:
+        try:
+            server = await loop.create_server(asyncio.Protocol, place.host, place.port)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(f"{place} can't be listened on: {reason} (set by {setting})") from error
+        server.close()
+        await server.wait_closed()
 
 
 async def _format_new(env: Env, config: NodeConfig) -> None:

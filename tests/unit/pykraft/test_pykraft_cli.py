@@ -1,5 +1,6 @@
 """The command line: 0 done, 1 refused with one line, 2 not a command; never a traceback."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykraft import cli
-from wire.exits import EXIT_BAD_DIRECTORY
+from wire.exits import EXIT_BAD_DIRECTORY, EXIT_CANNOT_LISTEN
 
 ROOT = Path(__file__).resolve().parents[3]
 NODE = """\
@@ -131,3 +132,25 @@ def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here)
     assert "is not formatted" in done.stderr
     assert '"event": "stopped"' in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_node_whose_port_is_taken_touches_nothing(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        place = f"127.0.0.1:{taken.getsockname()[1]}"
+        (tmp_path / "node.properties").write_text(
+            "node.id=1\nprocess.roles=broker,controller\ncontroller.listener.names=CONTROLLER\n"
+            f"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://{place}\n"
+            f"controller.quorum.voters=1@{place}\nlog.dirs={tmp_path}/data\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "pykraft", "server", "node.properties"],
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == EXIT_CANNOT_LISTEN
+    assert f"pykraft: not started: {place} can't be listened on" in done.stderr
+    assert not (tmp_path / "data").exists()
