@@ -88,7 +88,7 @@ def _show(status: dict[str, Any], *, as_json: bool) -> None:
     print(f"cluster           {status['cluster_id']}")
     print(f"bootstrap servers {status['bootstrap_servers']}")
     print(f"admin (gRPC)      {status['admin']}")
-    print(f"active controller {status['active_controller']}")
+    print(f"active controller {status['active_controller'] or 'none'}")
     for node in status["nodes"]:
         roles = "+".join(node["roles"])
         print(

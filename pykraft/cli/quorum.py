@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from pykraft.cli import door
+from wire import uuids
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,7 +25,13 @@ def _describe(options: argparse.Namespace) -> int:
         f"leader {quorum['leader']}, epoch {quorum['epoch']}, "
         f"high watermark {quorum['high_watermark']}"
     )
-    rows = [{"role": "voter", **one} for one in quorum["voters"]]
-    rows += [{"role": "observer", **one} for one in quorum["observers"]]
+    rows = [{"role": "voter", **_known(one)} for one in quorum["voters"]]
+    rows += [{"role": "observer", **_known(one)} for one in quorum["observers"]]
     door.table(rows, ("role", "id", "end_offset", "lag_ms", "directory"))
     return 0
+
+
+def _known(replica: dict[str, Any]) -> dict[str, Any]:
+    """A replica's row, without what its leader doesn't know (it has not fetched yet)."""
+    unknown = (-1, uuids.to_text(uuids.ZERO))
+    return {key: None if value in unknown else value for key, value in replica.items()}
