@@ -137,7 +137,7 @@ class QuorumCore:
     def _on_request(self, event: RequestReceived) -> None:
         q, request = self.state, event.request
         if isinstance(request, FetchRequest):
-            serving.on_fetch(q, event.token, event.link, request)
+            serving.on_fetch(q, event.token, request)
         elif isinstance(request, VoteRequest):
             elections.on_vote_request(q, event.token, request)
         elif isinstance(request, FetchSnapshotRequest):

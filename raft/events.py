@@ -17,13 +17,9 @@ class Tick(NamedTuple):
 
 
 class RequestReceived(NamedTuple):
-    """A peer asks. `token` names the request in the answer; `link` names its connection.
-
-    On one link answers and the requests that follow them arrive in order.
-    """
+    """A peer asks. `token` names the request in the answer."""
 
     token: int
-    link: int
     request: Request
 
 

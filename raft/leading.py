@@ -115,8 +115,8 @@ def progress_of(q: Quorum, role: Leader, key: ReplicaKey) -> Progress | None:
 
 
 def confirm(q: Quorum, event: ConfirmLeadership) -> None:
-    """Begin a linearizable read (Raft paper §6.4): fetches sent after this must come in from
-    enough voters. Waiting ones are answered now, so that the next ones come at once."""
+    """Begin a linearizable read (Raft paper §6.4): enough voters must answer an announcement
+    sent after this. (A fetch doesn't tell whether it was sent before the read or after.)"""
     role = q.role
     if not isinstance(role, Leader):
         q.emit(LeadershipRefused(event.token))
@@ -124,10 +124,6 @@ def confirm(q: Quorum, event: ConfirmLeadership) -> None:
     role.reads.append(
         PendingRead(event.token, q.high_watermark if role.committed_in_epoch else None)
     )
-    for parked in list(role.parked.values()):
-        if q.voters.contains(parked.request.replica):
-            del role.parked[parked.token]
-            answer_fetch(q, role, parked.token, parked.link, parked.request.replica)
     finish_reads(q, role)
 
 
@@ -135,7 +131,6 @@ def answer_fetch(
     q: Quorum,
     role: Leader,
     token: int,
-    link: int,
     key: ReplicaKey,
     read_from: int | None = None,
 ) -> None:
@@ -144,23 +139,12 @@ def answer_fetch(
     progress = progress_of(q, role, key)
     if progress is not None:
         progress.told_high_watermark = told
-    if q.voters.contains(key):
-        for read in role.reads:
-            read.answered[key.node_id] = link
     q.emit(
         SendResponse(
             token,
             FetchResponse(ErrorCode.none, q.node_id, q.epoch, told, read_from=read_from),
         )
     )
-
-
-def confirm_reads(q: Quorum, role: Leader, key: ReplicaKey, link: int) -> None:
-    """A voter's fetch came in by the link on which we answered it since the read began."""
-    for read in role.reads:
-        if read.answered.get(key.node_id) == link:
-            read.confirmed[key.node_id] = None
-    finish_reads(q, role)
 
 
 def finish_reads(q: Quorum, role: Leader) -> None:
@@ -219,17 +203,25 @@ def announce(q: Quorum) -> None:
     if not isinstance(role, Leader | ResignedLeader):
         return
     for peer_id, announcement in role.announcements.items():
-        if announcement.at_ms is None or announcement.at_ms > q.now_ms:
+        if announcement.at_ms is None:
             continue
+        due = announcement.at_ms <= q.now_ms
         if isinstance(role, ResignedLeader):
-            announcement.at_ms = None
-            q.emit(SendRequest(peer_id, EndEpochRequest(q.node_id, q.epoch, role.successors)))
-        elif _is_fetching(q, role, peer_id):
+            if due:
+                announcement.at_ms = None
+                q.emit(SendRequest(peer_id, EndEpochRequest(q.node_id, q.epoch, role.successors)))
+            continue
+        unasked = [read for read in role.reads if peer_id not in read.asked]
+        if not due and (announcement.failed or not unasked):
+            continue
+        if not unasked and _is_fetching(q, role, peer_id):
             announcement.at_ms = q.now_ms + q.config.announce_interval_ms
-        else:
-            announcement.at_ms = None
-            key = q.voters.key_of(peer_id)
-            q.emit(SendRequest(peer_id, BeginEpochRequest(key, q.node_id, q.epoch)))
+            continue
+        announcement.at_ms = None
+        for read in unasked:
+            read.asked[peer_id] = None
+        key = q.voters.key_of(peer_id)
+        q.emit(SendRequest(peer_id, BeginEpochRequest(key, q.node_id, q.epoch)))
 
 
 def _is_fetching(q: Quorum, role: Leader, peer_id: int) -> bool:
@@ -250,10 +242,19 @@ def on_announced(
     announcement = role.announcements.get(peer_id)
     if announcement is None or announcement.done:
         return
+    announcement.failed = response is None
     if response is None:
         announcement.at_ms = q.retry_at_ms() + q.config.lost_leader_wait_max_ms
+        if isinstance(role, Leader):
+            for read in role.reads:
+                read.asked.pop(peer_id, None)
     elif isinstance(role, Leader):
         announcement.at_ms = q.now_ms + q.config.announce_interval_ms
+        if response.error == ErrorCode.none:
+            for read in role.reads:
+                if peer_id in read.asked:
+                    read.confirmed[peer_id] = None
+            finish_reads(q, role)
     elif isinstance(response, EndEpochResponse):
         announcement.done = True
         if all(entry.done for entry in role.announcements.values()):

@@ -256,7 +256,7 @@ class RaftNode:
                 del tokens[old]
         tokens[token] = None
         self._performer.calls[token] = (later, call)
-        self.tell(RequestReceived(token, link, message))
+        self.tell(RequestReceived(token, message))
         return later
 
     def _link_closed(self, link: int) -> None:

@@ -22,7 +22,6 @@ from wire.hot.primitives import NodeEndpoint
 from wire.messages import fill, millis, response_class, response_module
 from wire.uuids import METADATA_TOPIC_ID
 
-Ask = Callable[[msg.Request, "Call", int], Later]
 _NOTHING = millis(0)
 
 
@@ -43,7 +42,7 @@ class Slice(NamedTuple):
 
 
 class QuorumApis:
-    """Handlers. `ask(message, call, link)` brings a message to the core; its reply comes later."""
+    """Handlers. `ask(request, message, call)` tells the core; its reply comes later."""
 
     def __init__(
         self,

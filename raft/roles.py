@@ -103,26 +103,28 @@ class ParkedFetch:
     """A fetch with nothing to answer yet."""
 
     token: int
-    link: int
     request: FetchRequest
     deadline_ms: int
 
 
 @dataclass(slots=True)
 class PendingRead:
-    """A linearizable read. `answered` maps voters to the link of an answer sent since it came."""
+    """A linearizable read. `asked`: voters to whom an announcement went out since it came;
+    `confirmed`: those of them that answered it as followers of this epoch."""
 
     token: int
     offset: int | None  # None: until a record of this epoch is committed
-    answered: dict[int, int] = field(default_factory=dict)
+    asked: dict[int, None] = field(default_factory=dict)
     confirmed: dict[int, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Announcement:
-    """BeginQuorumEpoch or EndQuorumEpoch to one voter. `at_ms` None: one is in flight, or done."""
+    """BeginQuorumEpoch or EndQuorumEpoch to one voter. `at_ms` None: one is in flight, or done.
+    At most one is in flight, so that an answer is to the last one sent."""
 
     at_ms: int | None
+    failed: bool = False
     done: bool = False
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from raft.effects import SendResponse
 from raft.elections import learn, names
 from raft.following import leader_lost
-from raft.leading import answer_fetch, commit, confirm_reads, heard_from, progress_of
+from raft.leading import answer_fetch, commit, heard_from, progress_of
 from raft.log_view import Diverging, NeedsSnapshot
 from raft.messages import (
     HIGH_WATERMARK_UNSUPPORTED,
@@ -41,7 +41,7 @@ def _leader_error(q: Quorum, epoch: int) -> ErrorCode:
     return ErrorCode.none
 
 
-def on_fetch(q: Quorum, token: int, link: int, request: FetchRequest) -> None:
+def on_fetch(q: Quorum, token: int, request: FetchRequest) -> None:
     error = _leader_error(q, request.epoch)
     if min(request.offset, request.last_epoch, request.max_wait_ms) < 0 or (
         request.last_epoch > max(request.epoch, 0)
@@ -67,14 +67,13 @@ def on_fetch(q: Quorum, token: int, link: int, request: FetchRequest) -> None:
         _note_fetch(q, progress, request.offset)
         heard_from(q, role, request.replica)
         if q.voters.contains(request.replica):
-            confirm_reads(q, role, request.replica, link)
             commit(q, role)
     _answer_or_park(
         q,
         role,
         progress,
         ParkedFetch(
-            token, link, request, q.now_ms + min(request.max_wait_ms, q.config.fetch_max_wait_ms)
+            token, request, q.now_ms + min(request.max_wait_ms, q.config.fetch_max_wait_ms)
         ),
     )
 
@@ -106,17 +105,10 @@ def _answer_or_park(
     request = parked.request
     key = request.replica
     if request.offset < q.log.end:
-        answer_fetch(q, role, parked.token, parked.link, key, read_from=request.offset)
+        answer_fetch(q, role, parked.token, key, read_from=request.offset)
         return
-    read_waits = q.voters.contains(key) and any(
-        key.node_id not in read.answered for read in role.reads
-    )
-    if (
-        read_waits
-        or parked.deadline_ms <= q.now_ms
-        or not _knows_high_watermark(q, role, request, progress)
-    ):
-        answer_fetch(q, role, parked.token, parked.link, key)
+    if parked.deadline_ms <= q.now_ms or not _knows_high_watermark(q, role, request, progress):
+        answer_fetch(q, role, parked.token, key)
         return
     role.parked[parked.token] = parked
 

@@ -125,7 +125,6 @@ class RaftWorld:
         self.tell = tell
         self.story: list[str] = []
         self._cuts: dict[tuple[int, int], int] = {}  # (from, to) -> until
-        self._links: dict[tuple[int, int], int] = {}
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
         self._serving: dict[int, None] = {}
@@ -228,18 +227,14 @@ class RaftWorld:
         self.at(self.now_ms + self.chance.randint(0, most_ms), action)
         return True
 
-    def link(self, src: int, dst: int) -> int:
-        return self._links.setdefault((src, dst), (src * 100 + dst) * 1_000_000)
-
     def send_request(self, member: SimulatedMember, peer_id: int, request: Request) -> None:
         self._sequence += 1
         number = self._sequence
         member.outgoing[number] = (peer_id, request)
-        link = self.link(member.node_id, peer_id)
         peer = self.members[peer_id]
         incarnation = member.incarnation
 
-        def arrive(by_link: int) -> None:
+        def arrive() -> None:
             if peer.core is None:
                 if not peer.deaf:
                     self.after(member, 1, lambda: self._fail(member, number, hung_up=False))
@@ -247,12 +242,12 @@ class RaftWorld:
             self._sequence += 1
             token = self._sequence
             peer.incoming[token] = (member.node_id, incarnation, number, request)
-            self.deliver(peer, RequestReceived(token, by_link, request))
+            self.deliver(peer, RequestReceived(token, request))
 
-        self._carry(member.node_id, peer_id, lambda: arrive(link))
+        self._carry(member.node_id, peer_id, arrive)
         if not self.calm and self.chance.random() < self.faults.double:
             # A copy that an older connection still held.
-            self._carry(member.node_id, peer_id, lambda: arrive(-number))
+            self._carry(member.node_id, peer_id, arrive)
         self.after(member, REQUEST_TIMEOUT_MS, lambda: self._fail(member, number, hung_up=True))
 
     def send_response(
@@ -279,8 +274,6 @@ class RaftWorld:
 
     def drop_link(self, member: SimulatedMember, peer_id: int) -> None:
         """The connection from `member` to a peer is gone, with all that was under way on it."""
-        key = (member.node_id, peer_id)
-        self._links[key] = self.link(*key) + 1
         for number, (to, _) in list(member.outgoing.items()):
             if to == peer_id:
                 self._fail(member, number, hung_up=False)
@@ -387,14 +380,15 @@ class RaftWorld:
         self.at(self.now_ms + self.chance.randint(1, 50), self._client)
         member = self.members[self.chance.choice(list(self.members))]
         core = member.core
-        if core is None or member.paused_until_ms > self.now_ms:
+        if core is None:
             return
         if self.calm and self._enough():
             return
         dice = self.chance.random()
         leaders = [m for m in self.members.values() if m.is_leader]
         leaders.sort(key=lambda m: m.core.state.epoch if m.core is not None else 0)
-        if dice < 0.06:
+        paused = member.paused_until_ms > self.now_ms
+        if dice < 0.06 and not paused:
             member.take_snapshot(trim=self.chance.random() < 0.7)
         elif dice < 0.25:
             # Where two believe to lead, the older one is who might answer wrongly.
@@ -405,7 +399,8 @@ class RaftWorld:
             self._append(member)
 
     def _read(self, member: SimulatedMember) -> None:
-        if member.core is not None and member.paused_until_ms <= self.now_ms:
+        """Ask a member for a linearizable read; one that is paused finds it when it goes on."""
+        if member.core is not None:
             self._sequence += 1
             member.reads[self._sequence] = len(self.checks.committed)
             self.deliver(member, ConfirmLeadership(self._sequence))

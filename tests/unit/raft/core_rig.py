@@ -9,13 +9,21 @@ from raft.effects import ElectionState
 from raft.events import (
     LeaderAppend,
     LogSynced,
+    RequestFailed,
     RequestReceived,
     ResponseReceived,
     Started,
     Tick,
 )
 from raft.log_view import LogView
-from raft.messages import FetchRequest, FetchResponse, VoteRequest, VoteResponse
+from raft.messages import (
+    BeginEpochRequest,
+    BeginEpochResponse,
+    FetchRequest,
+    FetchResponse,
+    VoteRequest,
+    VoteResponse,
+)
 from raft.state import QuorumConfig
 from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from wire.errors import ErrorCode
@@ -80,10 +88,10 @@ class Core:
         self.effects = seen
         return seen
 
-    def ask(self, request, link=1):
+    def ask(self, request):
         """Bring a request in; the answer to it, if it came at once."""
         self.tokens += 1
-        self.tell(RequestReceived(self.tokens, link, request))
+        self.tell(RequestReceived(self.tokens, request))
         return next((e.response for e in self.of(fx.SendResponse) if e.token == self.tokens), None)
 
     def of(self, kind):
@@ -114,7 +122,15 @@ class Core:
         response = VoteResponse(NONE, leader_id, self.q.epoch if epoch is None else epoch, granted)
         return self.tell(ResponseReceived(voter_id, request, response))
 
-    def fetch_from(self, node_id, offset, last_epoch, *, epoch=None, max_wait_ms=500, link=None,
+    def hear_announced(self, voter_id, *, error=NONE, failed=False):
+        """A voter answers our BeginQuorumEpoch, or can't be reached."""
+        request = BeginEpochRequest(ReplicaKey(voter_id), self.q.node_id, self.q.epoch)
+        if failed:
+            return self.tell(RequestFailed(voter_id, request))
+        response = BeginEpochResponse(error, self.q.node_id, self.q.epoch)
+        return self.tell(ResponseReceived(voter_id, request, response))
+
+    def fetch_from(self, node_id, offset, last_epoch, *, epoch=None, max_wait_ms=500,
                    high_watermark=2**63 - 1):  # fmt: skip
         return self.ask(
             FetchRequest(
@@ -124,14 +140,11 @@ class Core:
                 last_epoch,
                 max_wait_ms,
                 high_watermark,
-            ),
-            link=node_id if link is None else link,
+            )
         )
 
     def follow(self, leader_id=2, epoch=5):
         """Follow a leader, with one successful fetch."""
-        from raft.messages import BeginEpochRequest
-
         self.ask(BeginEpochRequest(None, leader_id, epoch))
         assert self.role == "Follower"
         self.fetched()

@@ -15,6 +15,7 @@ from raft.events import (
     SnapshotWritten,
 )
 from raft.messages import (
+    BeginEpochRequest,
     FetchedRecords,
     FetchRequest,
     FetchSnapshotRequest,
@@ -291,8 +292,6 @@ def test_a_download_goes_on_where_it_was_when_the_same_leader_is_back():
     core.follow(2, 5)
     core.fetched(snapshot=OffsetAndEpoch(50, 4))
     snapshot_slice(core, 60)
-    from raft.messages import BeginEpochRequest
-
     core.ask(BeginEpochRequest(None, 2, 6))
     assert core.sent(FetchSnapshotRequest)[0][1].position == 60
     core.ask(BeginEpochRequest(None, 3, 7))
@@ -349,28 +348,68 @@ def committed():
     return core
 
 
-def test_a_read_waits_for_a_fetch_sent_after_it_began():
+def test_a_read_asks_and_waits_for_an_answer_of_a_majority():
     core = committed()
-    core.fetch_from(2, 1, 1)  # parked
+    core.hear_announced(2)
+    core.hear_announced(3)
     core.tell(ConfirmLeadership(7))
-    assert core.of(fx.SendResponse), "the parked fetch is answered so that the next one comes"
+    assert [peer_id for peer_id, _ in core.sent(BeginEpochRequest)] == [2, 3]
     assert not core.of(fx.LeadershipConfirmed)
-    core.fetch_from(2, 1, 1)
+    core.hear_announced(3)
     assert core.of(fx.LeadershipConfirmed) == [fx.LeadershipConfirmed(7, 1)]
 
 
-def test_a_fetch_on_another_connection_may_be_older_than_the_read():
-    core = committed()
-    core.fetch_from(2, 1, 1)
+def test_an_answer_to_what_was_asked_before_the_read_says_nothing():
+    core = committed()  # whose first announcements are still under way
     core.tell(ConfirmLeadership(7))
-    core.fetch_from(2, 1, 1, link=99)
+    assert not core.sent(BeginEpochRequest), "one is in flight"
+    core.hear_announced(2)
+    assert not core.of(fx.LeadershipConfirmed)
+    assert [peer_id for peer_id, _ in core.sent(BeginEpochRequest)] == [2], "asked again"
+    core.hear_announced(2)
+    assert core.of(fx.LeadershipConfirmed) == [fx.LeadershipConfirmed(7, 1)]
+
+
+def test_fetches_confirm_no_read_however_many_come():
+    """They may have been sent before it, and have waited on the way to a leader that was paused."""
+    core = committed()
+    core.tell(ConfirmLeadership(7))
+    for _ in range(3):
+        core.fetch_from(2, 1, 1)
+        core.fetch_from(3, 1, 1)
+        assert not core.of(fx.LeadershipConfirmed)
+
+
+def test_a_read_asks_again_when_the_question_was_lost_but_not_at_once():
+    core = committed()
+    core.hear_announced(2)
+    core.tell(ConfirmLeadership(7))
+    core.hear_announced(2, failed=True)
+    core.tell(ConfirmLeadership(8))
+    assert not core.sent(BeginEpochRequest), "a peer that can't be reached is left alone a while"
+    core.pass_ms(500)
+    assert 2 in [peer_id for peer_id, _ in core.sent(BeginEpochRequest)]
+    core.hear_announced(2)
+    assert core.of(fx.LeadershipConfirmed) == [
+        fx.LeadershipConfirmed(7, 1),
+        fx.LeadershipConfirmed(8, 1),
+    ]
+
+
+def test_a_refusal_confirms_nothing():
+    core = committed()
+    core.hear_announced(2)
+    core.tell(ConfirmLeadership(7))
+    core.hear_announced(2, error=ErrorCode.invalid_voter_key)
     assert not core.of(fx.LeadershipConfirmed)
 
 
 def test_a_read_waits_until_the_leader_has_committed_in_its_epoch():
     core = leading()
     core.tell(ConfirmLeadership(7))
-    core.fetch_from(2, 0, 0)
+    core.hear_announced(2)
+    core.hear_announced(2)
+    assert not core.of(fx.LeadershipConfirmed)
     core.fetch_from(2, 1, 1)
     assert core.of(fx.LeadershipConfirmed) == [fx.LeadershipConfirmed(7, 1)]
 
@@ -378,8 +417,6 @@ def test_a_read_waits_until_the_leader_has_committed_in_its_epoch():
 def test_reads_of_a_deposed_leader_are_refused():
     core = committed()
     core.tell(ConfirmLeadership(7))
-    from raft.messages import BeginEpochRequest
-
     core.ask(BeginEpochRequest(None, 3, 9))
     assert fx.LeadershipRefused(7) in core.effects
     core.tell(ConfirmLeadership(8))
@@ -397,8 +434,6 @@ def test_a_lonely_leader_confirms_at_once():
 def test_a_deposed_leader_answers_those_it_let_wait():
     core = committed()
     assert core.fetch_from(2, 1, 1) is None
-    from raft.messages import BeginEpochRequest
-
     core.ask(BeginEpochRequest(None, 3, 9))
     errors = [e.response.error for e in core.of(fx.SendResponse) if hasattr(e.response, "records")]
     assert errors == [ErrorCode.not_leader_or_follower]
