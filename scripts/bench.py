@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -57,12 +58,18 @@ def matches(asked: str, name: str) -> bool:
     return name == asked or name.startswith(f"{asked}/") or fnmatch.fnmatchcase(name, asked)
 
 
-def take(bench: measures.Bench, *, quick: bool) -> Iterator[Result]:
-    """Everything that is wanted, figure by figure."""
+def take(bench: measures.Bench, failures: list[str], *, quick: bool) -> Iterator[Result]:
+    """Everything that is wanted, figure by figure; a part that fails doesn't cost the others."""
+    parts: list[Callable[[], Iterator[Result]]] = []
     for label in measures.SHAPES:
-        yield from measures.lifecycle(bench, label)
-        yield from measures.loaded(bench, label)
-    yield from audit.rates(bench, quick=quick)
+        parts.append(partial(measures.lifecycle, bench, label))
+        parts.append(partial(measures.loaded, bench, label))
+    parts.append(partial(audit.rates, bench, quick=quick))
+    for part in parts:
+        try:
+            yield from part()
+        except (BenchFailed, LoadFailed) as reason:
+            failures.append(str(reason))
 
 
 def wanted(names: list[str]) -> Callable[[str], bool]:
@@ -80,7 +87,7 @@ def main(words: list[str]) -> int:
     home.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="bench-", dir=home))
     results: list[Result] = []
-    failure = ""
+    failures: list[str] = []
     with console.status("") as status:
         bench = measures.Bench(plan, wanted(arguments.names), scratch, status.update)
         try:
@@ -88,11 +95,11 @@ def main(words: list[str]) -> int:
                 from benchmarks.jvm import JvmKafka
 
                 bench.peer = JvmKafka
-            for result in take(bench, quick=arguments.quick):
+            for result in take(bench, failures, quick=arguments.quick):
                 results.append(result)
                 console.print(report.line(result))
-        except (BenchFailed, LoadFailed, CommandError) as reason:
-            failure = str(reason)
+        except CommandError as reason:
+            failures.append(str(reason))
         finally:
             if not arguments.keep:
                 shutil.rmtree(scratch, ignore_errors=True)
@@ -102,10 +109,9 @@ def main(words: list[str]) -> int:
         arguments.json.write_text(json.dumps(documents, indent=1) + "\n")
     if results:
         report.show(results, common)
-    if failure:
+    for failure in failures:
         print(f"bench: {failure}", file=sys.stderr)
-        return 1
-    return 0
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":
