@@ -62,6 +62,8 @@ class ImageLoader:
         for control_type, entity in control:
             delta.voters_changed |= control_type in _VOTER_RECORDS
             delta.image = delta.image.apply_control(control_type, entity)
+            if self._open is not None:  # the quorum's own records are no part of a transaction
+                self._open.image = self._open.image.apply_control(control_type, entity)
             offset += 1
         for value in values:
             self._step(delta, self.decode_value(value, offset, epoch))

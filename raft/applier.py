@@ -1,13 +1,16 @@
 """Hands what is committed to the listener, batch by batch, in order.
 
 What this node appended itself is handed on from memory. Anything else is read back from the
-log: little of it at once on the spot, much of it in slices that leave the loop to others.
+log: little of it at once on the spot, much of it in slices that leave the loop to others. A
+snapshot is loaded the same way, while the node takes part in the quorum: what is committed
+meanwhile follows.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from raft.listener import CommittedBatch, LeaderAndEpoch, RaftListener
 from raft.metadata_log import MetadataLog
@@ -75,17 +78,28 @@ class Applier:
         self._own = {base: batch for base, batch in self._own.items() if base < offset}
 
     def hold(self) -> None:
-        """Hand on nothing more from the log, which is about to be replaced by a snapshot."""
+        """Hand on nothing more, neither of the log, which is about to be replaced by a snapshot,
+        nor of an older snapshot."""
+        self._own.clear()
         self._committed = self.applied
+        if self._task is not None:
+            self._task.cancel()
 
     def load_snapshot(self, snapshot: OffsetAndEpoch) -> None:
-        """Replace all that was applied by a complete snapshot."""
-        self._own.clear()
+        """Replace all that was applied by a complete snapshot, which the log goes on from."""
+        self._committed = max(self._committed, snapshot.offset)
+        self._start(self._load(snapshot, self._task), "raft-load-snapshot")
+
+    async def _load(
+        self, snapshot: OffsetAndEpoch, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
         facts = self._log.snapshots.complete[snapshot]
         file = self._log.snapshots.open(snapshot)
         assert file is not None
-        self._listener.on_snapshot(view(file, facts))
-        self.applied = self._committed = snapshot.offset
+        await self._listener.on_snapshot(view(self._log.env, file, facts))
+        self.applied = snapshot.offset
 
     def tell_leader(self, leader: LeaderAndEpoch, after: int) -> None:
         """Tell of a leader, once all below `after` is applied."""
@@ -117,13 +131,14 @@ class Applier:
                 data = part.file.pread_nowait(part.length, part.position)
                 budget -= part.length
             if part is None or data is None or len(data) < part.length:
-                self._task = asyncio.get_running_loop().create_task(
-                    self._run_later(), name="raft-apply"
-                )
-                self._task.add_done_callback(self._ended)
+                self._start(self._run_later(), "raft-apply")
                 return
             self._apply(data)
         self._tell_leader_if_due()
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._task = asyncio.get_running_loop().create_task(work, name=name)
+        self._task.add_done_callback(self._ended)
 
     def _next_slice(self) -> Slice | None:
         return self._log.log.read(self.applied, _SLICE_BYTES, upto=self._committed)
@@ -138,13 +153,14 @@ class Applier:
             await asyncio.sleep(0)  # others first
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._task = None
+        if self._task is task:
+            self._task = None
         if task.cancelled():
             return
         error = task.exception()
         if error is not None:
             self._fail(error)
-        else:
+        elif self._task is None:
             self._run_now()
 
     def _apply(self, data: bytes) -> None:

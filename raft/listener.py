@@ -1,11 +1,11 @@
 """What the quorum tells the state machine above it: committed batches, snapshots, leaders.
 
-All calls come on the event loop, in the order of the log.
+All calls come on the event loop, in the order of the log, one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -38,13 +38,14 @@ class CommittedBatch:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """A whole snapshot. `values` can be read once; `voters` and `kraft_version` None, 0 if the
-    snapshot holds none (static voters)."""
+    """A whole snapshot. `slices` gives the values of its records, a batch at a time, read and
+    checked off the loop; it can be read once, and raises SnapshotUnusable or DiskError. `voters`
+    and `kraft_version` None, 0 if the snapshot holds none (static voters)."""
 
     end_offset: int
     epoch: int
     timestamp_ms: int
-    values: Iterator[bytes]
+    slices: AsyncIterator[list[bytes]]
     voters: tuple[ReplicaKey, ...] | None
     kraft_version: int
 
@@ -56,8 +57,9 @@ class RaftListener(Protocol):
         """The next committed batch."""
         ...
 
-    def on_snapshot(self, snapshot: SnapshotView) -> None:
-        """This state replaces everything told before."""
+    async def on_snapshot(self, snapshot: SnapshotView) -> None:
+        """This state replaces everything told before. Nothing else is told until it returns, but
+        others have their turn: a large one takes seconds. What it raises stops the node."""
         ...
 
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from raft.snapshots import SnapshotStore
 from raft.voters import OffsetAndEpoch
@@ -13,6 +13,9 @@ from world.env import Env, File
 
 _BATCH_BYTES = 512 * 1024
 _BATCH_RECORDS = 1024
+# So much is written between two syncs: a whole snapshot synced at once would keep the disk, and
+# with it the commits, busy for long.
+_SYNC_BYTES = 1 << 20
 
 
 class SnapshotWriter:
@@ -23,8 +26,30 @@ class SnapshotWriter:
         self._part = part
         self._epoch = epoch
         self._next_offset = 0
+        self._synced = 0
+        self._pending: list[tuple[bytes | None, bytes]] = []
+        self._pending_bytes = 0
 
-    def batch(self, records: list[tuple[bytes | None, bytes]], *, is_control: bool) -> None:
+    def add(self, values: Sequence[bytes]) -> None:
+        """Append values, in as many batches as they fill; some may wait for the next call."""
+        for value in values:
+            self._pending.append((None, value))
+            self._pending_bytes += len(value)
+            if self._pending_bytes >= _BATCH_BYTES or len(self._pending) >= _BATCH_RECORDS:
+                self.finish_batch()
+
+    def finish_batch(self) -> None:
+        """Append what waits."""
+        if self._pending:
+            pending, self._pending, self._pending_bytes = self._pending, [], 0
+            self._append(pending, is_control=False)
+
+    def control(self, records: list[tuple[bytes | None, bytes]]) -> None:
+        """Append a control batch, behind what waits."""
+        self.finish_batch()
+        self._append(records, is_control=True)
+
+    def _append(self, records: list[tuple[bytes | None, bytes]], *, is_control: bool) -> None:
         now_ms = self._env.clock.wall_ms()
         data = build_batch(
             [(now_ms, key, value, ()) for key, value in records],
@@ -35,18 +60,27 @@ class SnapshotWriter:
         self._part.append([data])
         self._next_offset += len(records)
 
+    async def give_way(self) -> None:
+        """Let others have their turn, and the disk take what there is."""
+        if self._part.size() - self._synced >= _SYNC_BYTES:
+            self._synced = self._part.size()
+            await self._part.sync()
+        else:
+            await asyncio.sleep(0)
+
 
 async def write(
     env: Env,
     store: SnapshotStore,
     snapshot: OffsetAndEpoch,
     last_timestamp_ms: int,
-    values: Iterable[bytes],
+    slices: Iterable[Sequence[bytes]],
     *,
     kraft_version: int = 0,
     voters: Iterable[control.Voter] | None = None,
 ) -> None:
-    """Write `values` as a complete, durable snapshot, giving way to others between batches.
+    """Write the values of all `slices` as a complete, durable snapshot; others have their turn
+    after each slice.
 
     Raises DiskError; then no snapshot of this id exists.
     """
@@ -58,19 +92,11 @@ async def write(
             head.append(control.encode_kraft_version(kraft_version))
             if voters is not None:
                 head.append(control.encode_voters(list(voters)))
-        writer.batch(head, is_control=True)
-        pending: list[tuple[bytes | None, bytes]] = []
-        size = 0
-        for value in values:
-            pending.append((None, value))
-            size += len(value)
-            if size >= _BATCH_BYTES or len(pending) >= _BATCH_RECORDS:
-                writer.batch(pending, is_control=False)
-                pending, size = [], 0
-                await asyncio.sleep(0)  # others first
-        if pending:
-            writer.batch(pending, is_control=False)
-        writer.batch([control.encode_snapshot_footer()], is_control=True)
+        writer.control(head)
+        for values in slices:
+            writer.add(values)
+            await writer.give_way()
+        writer.control([control.encode_snapshot_footer()])
     except BaseException:
         store.discard(part)
         raise

@@ -7,7 +7,7 @@ to a `.part` file first, which is synced and renamed; a `.part` is never taken f
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
 from raft.listener import SnapshotView
@@ -110,21 +110,27 @@ def examine(file: File, snapshot: OffsetAndEpoch) -> SnapshotFacts:
     return SnapshotFacts(snapshot, file.size(), timestamp_ms, voters, kraft_version)
 
 
-def view(file: File, facts: SnapshotFacts) -> SnapshotView:
-    """The snapshot for the state machine; its values are read from the file as they are taken."""
+def _next_values(rest: Iterator[tuple[BatchHeader, bytes]]) -> list[bytes] | None:
+    """The values of the next batch of data; None at the end."""
+    for header, data in rest:
+        if not header.is_control:
+            return [record.value or b"" for record in decode_records(data, 0, header)]
+    return None
 
-    def values() -> Iterator[bytes]:
-        for header, data in batches(file):
-            if not header.is_control:
-                for record in decode_records(data, 0, header):
-                    assert record.value is not None, facts.snapshot
-                    yield record.value
+
+def view(env: Env, file: File, facts: SnapshotFacts) -> SnapshotView:
+    """The snapshot for the state machine."""
+
+    async def slices() -> AsyncIterator[list[bytes]]:
+        rest = batches(file)
+        while (values := await env.run_blocking(_next_values, rest)) is not None:
+            yield values
 
     return SnapshotView(
         facts.snapshot.offset,
         facts.snapshot.epoch,
         facts.timestamp_ms,
-        values(),
+        slices(),
         None
         if facts.voters is None
         else tuple(ReplicaKey(voter.voter_id, voter.directory_id) for voter in facts.voters),

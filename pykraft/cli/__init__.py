@@ -30,6 +30,16 @@ class CommandError(Exception):
     """A refusal that a user can act on: one line saying what, why and what is allowed."""
 
 
+class _Version(argparse.Action):
+    """Looks the version up only when it is asked for: that takes longer than most commands."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib import metadata
+
+        print(f"pykraft {metadata.version('pykraft')}")
+        parser.exit()
+
+
 def _parser(noun: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pykraft", description="A KRaft cluster in Python, and an audit of its metadata log."

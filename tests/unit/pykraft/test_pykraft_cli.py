@@ -1,5 +1,6 @@
 """The command line: 0 done, 1 refused with one line, 2 not a command; never a traceback."""
 
+import re
 import socket
 import subprocess
 import sys
@@ -105,6 +106,23 @@ def test_every_noun_has_help(capsys, noun):
         cli.main([noun, "--help"])
     assert ended.value.code == 0
     assert f"pykraft {noun}" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert re.fullmatch(r"pykraft \d+\.\d+\S*\n", capsys.readouterr().out)
+
+
+def test_a_person_is_told_why_a_command_waits_and_a_script_is_not(here, capsys, monkeypatch):
+    assert cli.main(["topics", "list", *DEAD]) == 1
+    assert "waiting" not in capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert cli.main(["topics", "list", *DEAD]) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert told[0].startswith("pykraft: waiting: ")
+    assert len(set(told)) == len(told), "each reason once"
 
 
 def test_format_then_info_then_a_second_format(here, capsys):
