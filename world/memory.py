@@ -14,13 +14,14 @@ or a power loss the old views raise `Fenced`, and `Media.mount()` gives the next
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from world.env import (
     AlreadyLocked,
     Buffer,
     ChanceIds,
+    Clock,
     DiskError,
     DiskFull,
     Env,
@@ -187,16 +188,19 @@ class Media:
     """The hardware behind any number of mounts, one after the other.
 
     `clock` stamps files. `wait_for_sync`, if given, is awaited inside every sync, so that
-    a test can hold one back; `faults` is what goes wrong.
+    a test can hold one back; `faults` is what goes wrong. `before_change` is called with each
+    operation that leaves something behind, before it does: its name, the path, and the position
+    and bytes of a write; what it raises is raised to the operation's caller.
     """
 
     def __init__(
         self,
-        clock: ManualClock | None = None,
+        clock: Clock | None = None,
         wait_for_sync: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
-        self.clock = clock or ManualClock()
+        self.clock: Clock = clock or ManualClock()
         self.wait_for_sync = wait_for_sync
+        self.before_change: Callable[[str, str, int, bytes], None] = _nobody_watches
         self.faults = Faults()
         self.root = _Directory()
         self.incarnation = 0
@@ -226,6 +230,16 @@ class Media:
         node.content[position] ^= mask
         node.durable = bytearray(node.content)
 
+    def write_part(self, path: str, position: int, data: bytes) -> None:
+        """A write that its process did not live to finish: so much of it got there."""
+        node = self.find(path)
+        if isinstance(node, _Inode):
+            node.do(position, data)
+
+    def files(self) -> list[str]:
+        """The paths of all files there are, sorted."""
+        return sorted(_files_below(self.root, ""))
+
     def find(self, path: str) -> _Inode | _Directory | None:
         node: _Inode | _Directory | None = self.root
         for name in _names(path):
@@ -233,6 +247,18 @@ class Media:
                 return None
             node = node.entries.get(name)
         return node
+
+
+def _nobody_watches(operation: str, path: str, position: int, data: bytes) -> None:
+    """What `before_change` is unless somebody sets it."""
+
+
+def _files_below(directory: _Directory, path: str) -> Iterator[str]:
+    for name, node in directory.entries.items():
+        if isinstance(node, _Directory):
+            yield from _files_below(node, f"{path}/{name}")
+        else:
+            yield f"{path}/{name}"
 
 
 def _names(path: str) -> list[str]:
@@ -298,6 +324,7 @@ class MemoryFile:
         self._check()
         start = self._end
         data = b"".join(buffers)
+        self._media.before_change("append", self._path, start, data)
         try:
             self._reserve(len(data), "append to")
         except DiskFull:
@@ -313,6 +340,7 @@ class MemoryFile:
     def pwrite(self, data: Buffer, position: int) -> None:
         self._check()
         copy = bytes(data)
+        self._media.before_change("write", self._path, position, copy)
         self._reserve(max(0, position + len(copy) - self._end), "write")
         self._inode.do(position, copy)
         self._inode.mtime_ms = self._media.clock.wall_ms()
@@ -320,12 +348,14 @@ class MemoryFile:
 
     def allocate(self, size: int) -> None:
         self._check()
+        self._media.before_change("allocate", self._path, size, b"")
         if size > len(self._inode.content):
             self._reserve(size - len(self._inode.content), "allocate")
             self._inode.do(size, None)
 
     def truncate(self, size: int) -> None:
         self._check()
+        self._media.before_change("truncate", self._path, size, b"")
         self._inode.do(size, None)
         self._inode.mtime_ms = self._media.clock.wall_ms()
         self._end = size
@@ -333,6 +363,7 @@ class MemoryFile:
     async def sync(self) -> None:
         self._check()
         inode, media = self._inode, self._media
+        media.before_change("sync", self._path, 0, b"")
         last = inode.settled + len(inode.pending)
         if media.wait_for_sync is not None:
             await media.wait_for_sync(self._path)
@@ -407,6 +438,7 @@ class MemoryDisk:
     def open(self, path: str, *, create: bool = False) -> File:
         self._check()
         if create and self.media.find(path) is None:
+            self.media.before_change("create", path, 0, b"")
             directory, name = self._split(path)
             inode = _Inode()
             inode.mtime_ms = self.media.clock.wall_ms()
@@ -439,6 +471,7 @@ class MemoryDisk:
         for name in _names(path):
             child = node.entries.get(name)
             if child is None:
+                self.media.before_change("make directory", path, 0, b"")
                 child = _Directory()
                 node.change((name, child))
             if not isinstance(child, _Directory):
@@ -453,10 +486,12 @@ class MemoryDisk:
             raise DiskError(source, f"rename to {target}", "Not within one directory")
         if isinstance(other.entries.get(new_name), _Directory) and node is not other:
             raise DiskError(source, f"rename to {target}", "Directory exists")
+        self.media.before_change("rename", source, 0, target.encode())
         directory.change((old_name, None), (new_name, node))
 
     def remove(self, path: str) -> None:
         self._inode(path)
+        self.media.before_change("remove", path, 0, b"")
         directory, name = self._split(path)
         directory.change((name, None))
 
@@ -469,12 +504,15 @@ class MemoryDisk:
             if isinstance(inner.entries[name], _Directory):
                 self.remove_tree(f"{path}/{name}")
             else:
+                self.media.before_change("remove", f"{path}/{name}", 0, b"")
                 inner.change((name, None))
+        self.media.before_change("remove directory", path, 0, b"")
         directory, name = self._split(path)
         directory.change((name, None))
 
     async def sync_dir(self, path: str) -> None:
         directory = self._directory(path)
+        self.media.before_change("sync directory", path, 0, b"")
         last = directory.settled + len(directory.journal)
         if self.media.wait_for_sync is not None:
             await self.media.wait_for_sync(path)
