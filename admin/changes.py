@@ -318,6 +318,60 @@ async def elect_leaders(
     return pb.ElectLeadersResponse(results=results)
 
 
+def _upgrade_type(update: pb.FeatureUpdate) -> int:
+    if update.allow_unsafe_downgrade:
+        return 3
+    return 2 if update.allow_downgrade else 1
+
+
+async def update_features(
+    call: ControllerCall, request: pb.UpdateFeaturesRequest, timeout_ms: int
+) -> pb.UpdateFeaturesResponse:
+    """Kafka's UpdateFeatures: all or none, and then one KafkaError is raised for all."""
+    for update in request.updates:
+        if not 0 <= update.level <= _INT16_MAX:
+            raise KafkaError(
+                ErrorCode.invalid_update_version,
+                f"{update.name}: level {update.level}: 0 (removes it) to {_INT16_MAX}",
+            )
+
+    def build(version: int, module: ModuleType) -> Any:
+        if request.validate_only and version < 1:
+            raise KafkaError(
+                ErrorCode.unsupported_version, "the active controller can't only validate"
+            )
+        return fill(
+            module.UpdateFeaturesRequest,
+            feature_updates=tuple(
+                fill(
+                    module.FeatureUpdateKey,
+                    feature=update.name,
+                    max_version_level=update.level,
+                    upgrade_type=_upgrade_type(update),
+                    allow_downgrade=_upgrade_type(update) > 1,
+                )
+                for update in request.updates
+            ),
+            timeout=millis(timeout_ms),
+            validate_only=request.validate_only,
+        )
+
+    response = await call(ApiKey.UPDATE_FEATURES, build, timeout_ms)
+    if response.error_code != ErrorCode.none:
+        raise KafkaError(response.error_code, response.error_message or "")
+    # Before version 2 a controller may tell each feature's own outcome.
+    told = {
+        one.feature: message_of(one.error_code, one.error_message)
+        for one in getattr(response, "results", ())
+    }
+    return pb.UpdateFeaturesResponse(
+        results=[
+            pb.UpdateFeaturesResult(name=update.name, error=told.get(update.name))
+            for update in request.updates
+        ]
+    )
+
+
 async def unregister_broker(
     call: ControllerCall, request: pb.UnregisterBrokerRequest, timeout_ms: int
 ) -> pb.UnregisterBrokerResponse:

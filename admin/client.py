@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -42,10 +42,18 @@ class AdminClient:
     `timeout_ms`. Every failure is a KafkaError; that of a single item too, in methods that take
     one item. A change whose answer got lost is sent again and may then meet its own effect
     (TOPIC_ALREADY_EXISTS). Use it from one thread, and as a context manager or with `close`.
+
+    `on_wait` is told, in a sentence, why a call tries all addresses again, each time another
+    reason holds it up: the call may go on for all of its time.
     """
 
     def __init__(
-        self, addresses: str | Sequence[str], *, timeout_ms: int = 30_000, env: Env | None = None
+        self,
+        addresses: str | Sequence[str],
+        *,
+        timeout_ms: int = 30_000,
+        env: Env | None = None,
+        on_wait: Callable[[str], None] | None = None,
     ) -> None:
         listed = addresses.split(",") if isinstance(addresses, str) else list(addresses)
         self.addresses = [address.strip() for address in listed if address.strip()]
@@ -57,6 +65,7 @@ class AdminClient:
             raise KafkaError(ErrorCode.invalid_request, "no admin address was given: host:port")
         self._timeout_ms = timeout_ms
         self._env = real_env() if env is None else env
+        self._on_wait = on_wait
         self._channels: dict[str, Any] = {}
         self._turn = 0
 
@@ -227,6 +236,34 @@ class AdminClient:
             for one in response.features
         }
 
+    def update_features(
+        self,
+        levels: Mapping[str, int],
+        *,
+        downgrade: bool = False,
+        unsafe: bool = False,
+        validate_only: bool = False,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Sets the finalised levels of features, all or none; 0 removes one.
+
+        Levels go up; with `downgrade` down, with `unsafe` too where that may lose metadata.
+        """
+        request = pb.UpdateFeaturesRequest(
+            updates=[
+                pb.FeatureUpdate(
+                    name=name,
+                    level=_int32("level", level, ErrorCode.invalid_update_version),
+                    allow_downgrade=downgrade,
+                    allow_unsafe_downgrade=downgrade and unsafe,
+                )
+                for name, level in levels.items()
+            ],
+            validate_only=validate_only,
+        )
+        for result in self.call("UpdateFeatures", request, timeout_ms).results:
+            _raise(result)
+
     def elect_leaders(
         self,
         partitions: Mapping[str, Sequence[int]] | None = None,
@@ -301,6 +338,7 @@ class AdminClient:
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = clock.now_ms() + limit_ms
         failures = 0
+        told = ""
         last = KafkaError(ErrorCode.network_exception, "no attempt was made")
         while (left_ms := deadline_ms - clock.now_ms()) > 0:
             address = self.addresses[self._turn % len(self.addresses)]
@@ -313,6 +351,9 @@ class AdminClient:
             self._turn += 1
             failures += 1
             if failures % len(self.addresses) == 0:
+                if self._on_wait is not None and last.message != told:
+                    told = last.message
+                    self._on_wait(told)
                 self._pause(failures // len(self.addresses), deadline_ms - clock.now_ms())
         raise KafkaError(
             last.code,

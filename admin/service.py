@@ -100,6 +100,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         return await changes.elect_leaders(self._ports.controller_call, request, timeout_ms)
 
     @_answered
+    async def UpdateFeatures(self, request: Any, context: Any) -> Any:
+        timeout_ms = _timeout_ms(request, context)
+        return await changes.update_features(self._ports.controller_call, request, timeout_ms)
+
+    @_answered
     async def UnregisterBroker(self, request: Any, context: Any) -> Any:
         timeout_ms = _timeout_ms(request, context)
         return await changes.unregister_broker(self._ports.controller_call, request, timeout_ms)
@@ -142,7 +147,6 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     ListPartitionReassignments = _not_there("ListPartitionReassignments")
     DescribeClientQuotas = _not_there("DescribeClientQuotas")
     AlterClientQuotas = _not_there("AlterClientQuotas")
-    UpdateFeatures = _not_there("UpdateFeatures")
 
     async def _image(self, request: Any, context: Any) -> MetadataImage:
         """The committed image, as of now or later where the request is linearizable."""

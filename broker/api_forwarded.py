@@ -1,9 +1,9 @@
 """The APIs that only the active controller can answer, sent on to it inside an Envelope (KIP-590).
 
 CreateTopics 2-7, DeleteTopics 1-6, AlterConfigs 0-2, CreatePartitions 0-3, ElectLeaders 0-2,
-IncrementalAlterConfigs 0-1, UnregisterBroker 0. A request is held and repeated through a failover
-until its own timeout (request.timeout.ms where it names none), and is then answered
-REQUEST_TIMED_OUT. The client's correlation id goes along, so its answer comes back as is.
+IncrementalAlterConfigs 0-1, UpdateFeatures 0-2, UnregisterBroker 0. A request is held and repeated
+through a failover until its own timeout (request.timeout.ms where it names none), and is then
+answered REQUEST_TIMED_OUT. The client's correlation id goes along, so its answer comes back as is.
 DescribeQuorum 0-2 is the quorum's own API: it is asked again, on the controller's listener.
 """
 
@@ -43,6 +43,7 @@ def apis(context: BrokerContext) -> list[Api]:
         forwarded(ApiKey.ELECT_LEADERS, 0, 2, _refuse_elect_leaders),
         forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, _refuse_incremental_alter_configs),
         Api(ApiKey.DESCRIBE_QUORUM, 0, 2, lambda request: _relay_describe_quorum(context, request)),
+        forwarded(ApiKey.UPDATE_FEATURES, 0, 2, _refuse_update_features),
         forwarded(ApiKey.UNREGISTER_BROKER, 0, 0, _refuse_unregister_broker),
     ]
 
@@ -227,6 +228,16 @@ def _refuse_elect_leaders(m: Any, request: Any, code: ErrorCode, message: str) -
         throttle_time=millis(0),
         error_code=code,
         replica_election_results=results,
+    )
+
+
+def _refuse_update_features(m: Any, request: Any, code: ErrorCode, message: str) -> Any:
+    return fill(
+        m.UpdateFeaturesResponse,
+        throttle_time=millis(0),
+        error_code=code,
+        error_message=message,
+        results=(),
     )
 
 

@@ -189,6 +189,7 @@ class Broker:
     def on_image(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
         """The committed metadata is this now."""
         self.context.image = image
+        self.lifecycle.on_image(image)
         if self.context.caught_up.is_set():
             self.replicas.on_image(image, delta)
         else:

@@ -22,6 +22,8 @@ import structlog
 
 from broker.config import BrokerConfig
 from broker.tasks import OnFatal, spawn
+from metadata.features import DIRECTORY_ASSIGNMENT
+from metadata.image import MetadataImage
 from net.controller_channel import ControllerChannel, ControllerUnreachable
 from net.errors import UnsupportedVersion
 from wire.apis import ApiKey, ErrorCode
@@ -77,6 +79,7 @@ class BrokerLifecycle:
         self._metadata_offset = metadata_offset
         self._on_fatal = on_fatal
         self._ready = False
+        self._stale = False
         self._kick = asyncio.Event()
         self._unfenced = asyncio.Event()
         self._may_stop = asyncio.Event()
@@ -126,11 +129,48 @@ class BrokerLifecycle:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    def on_image(self, image: MetadataImage) -> None:
+        """Looks whether the committed registration lacks our log directories: it was made at a
+        metadata.version that has none, and the cluster's has risen since (KIP-858)."""
+        known = image.broker(self._config.node_id)
+        self._stale = (
+            known is not None
+            and known.epoch == self.epoch
+            and not known.log_dirs
+            and image.metadata_version >= DIRECTORY_ASSIGNMENT
+        )
+
     async def _run(self, identity: Identity) -> None:
         await self._register(identity)
         while self.state is not State.STOPPED:
+            if self._stale:
+                await self._register_again(identity)
             pause_ms = await self._beat()
             await self._pause(pause_ms)
+
+    async def _register_again(self, identity: Identity) -> None:
+        """One attempt: this incarnation keeps its epoch and state. If it fails, the next heartbeat
+        is followed by another, since the image goes on to say so."""
+        try:
+            answer = await self._ask_registration(
+                identity, self._config.broker_session_timeout_ms // 2
+            )
+        except (ControllerUnreachable, UnsupportedVersion) as error:
+            self._log.warning("not_registered_again_yet", reason=str(error))
+            return
+        if answer.error_code is not ErrorCode.none:
+            self._log.warning("registration_refused", error=answer.error_code.name)
+            return
+        self._stale = False
+        self._log.info("registered_again", broker_epoch=answer.broker_epoch)
+
+    async def _ask_registration(self, identity: Identity, timeout_ms: int) -> Any:
+        return await self._channel.request(
+            ApiKey.BROKER_REGISTRATION,
+            lambda v, m: self._build(identity, v, m),
+            timeout_ms,
+            max_version=4,
+        )
 
     async def _register(self, identity: Identity) -> None:
         clock = self._env.clock
@@ -139,12 +179,7 @@ class BrokerLifecycle:
         reason = ""
         while (left_ms := deadline_ms - clock.now_ms()) > 0:
             try:
-                answer = await self._channel.request(
-                    ApiKey.BROKER_REGISTRATION,
-                    lambda v, m: self._build(identity, v, m),
-                    left_ms,
-                    max_version=4,
-                )
+                answer = await self._ask_registration(identity, left_ms)
             except (ControllerUnreachable, UnsupportedVersion) as error:
                 reason = str(error)
             else:

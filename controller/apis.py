@@ -19,6 +19,7 @@ from controller import (
     api_elect_leaders,
     api_incremental_alter_configs,
     api_unregister_broker,
+    api_update_features,
 )
 from controller.api import ControllerApi
 
@@ -41,6 +42,7 @@ APIS: Mapping[int, ControllerApi] = MappingProxyType(
             api_elect_leaders,
             api_incremental_alter_configs,
             api_unregister_broker,
+            api_update_features,
         )
     }
 )

@@ -13,6 +13,8 @@ class ControllerConfig:
 
     node_id: int
     cluster_id: str
+    # Of a static quorum: the controllers that must have registered before a feature changes.
+    static_voters: tuple[int, ...] = ()
     session_timeout_ms: int = 9_000
     max_idle_interval_ms: int = 500
     auto_leader_rebalance: bool = True

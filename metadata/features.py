@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from metadata.image import METADATA_VERSION, MetadataImage
@@ -9,9 +10,22 @@ from metadata.image import METADATA_VERSION, MetadataImage
 DEFAULT_METADATA_VERSION: Final = 25
 """What `storage format` finalises unless told otherwise: 4.0-IV3."""
 
-SUPPORTED: Final[dict[str, tuple[int, int]]] = {METADATA_VERSION: (7, 25)}
+ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
+
+SUPPORTED: Final[dict[str, tuple[int, int]]] = {METADATA_VERSION: (7, 29)}
 """Feature -> (lowest, highest) level. A feature that is not here has level 0 only; one comes in
-when the work behind it is done."""
+when the work behind it is done.
+
+metadata.version ends before 30 (4.3-IV0), which records cordoned log directories (KIP-1066). What
+the levels from 26 on turn on is either in place at every level (Fetch 18 between brokers, 27), a
+default of other features for new clusters (26, 28), or of no use here (ListOffsets 11 between
+brokers, for tiered storage, 29)."""
+
+REQUIRES: Final[dict[str, dict[int, tuple[str, int]]]] = {}
+"""Feature -> level -> (other feature, its lowest level) that must be finalised with it."""
+
+_NEW_METADATA: Final = (8, 11, 13, 14, 15, 17, 23)
+"""Levels of metadata.version from which records or fields are written that lower ones lack."""
 
 _LEVEL_NAMES: Final[dict[int, str]] = {
     1: "3.0-IV1",
@@ -57,7 +71,6 @@ TRANSACTIONS: Final = 13
 DELEGATION_TOKENS: Final = 14
 CONTROLLER_REGISTRATION: Final = 15
 DIRECTORY_ASSIGNMENT: Final = 17
-ELIGIBLE_LEADER_REPLICAS: Final = 23
 
 
 def level_name(level: int) -> str:
@@ -82,6 +95,20 @@ def describe_level(feature: str, level: int) -> str:
     if feature == METADATA_VERSION and level in _LEVEL_NAMES:
         return f"{level} ({_LEVEL_NAMES[level]})"
     return str(level)
+
+
+def first_lost(high: int, low: int) -> int | None:
+    """The lowest level of metadata.version above `low`, at most `high`, whose metadata a cluster
+    at `low` could not hold; None where going down from `high` to `low` loses nothing."""
+    return next((level for level in _NEW_METADATA if low < level <= high), None)
+
+
+def unmet(name: str, level: int, levels: Mapping[str, int]) -> tuple[str, int] | None:
+    """The (feature, level) that this level needs and that `levels` lack; None if none."""
+    needed = REQUIRES.get(name, {}).get(level)
+    if needed is not None and levels.get(needed[0], 0) < needed[1]:
+        return needed
+    return None
 
 
 def unsupported(image: MetadataImage) -> str | None:

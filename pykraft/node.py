@@ -251,6 +251,7 @@ class Node:
         settings = ControllerConfig(
             node_id=config.node_id,
             cluster_id=self.cluster_id,
+            static_voters=tuple(config.voters),
             session_timeout_ms=static["broker.session.timeout.ms"],
             max_idle_interval_ms=static["metadata.max.idle.interval.ms"],
             auto_leader_rebalance=static["auto.leader.rebalance.enable"],

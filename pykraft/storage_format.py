@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from metadata.features import SUPPORTED, describe_level
+from metadata.features import SUPPORTED, describe_level, unmet
 from metadata.image import METADATA_VERSION
 from metadata.records import FeatureLevelRecord, Record, decode, encode
 from wire import meta_properties
@@ -28,7 +28,8 @@ BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 def bootstrap_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:
     """One record a feature above level 0, metadata.version first.
 
-    Raises KafkaError for a feature or level that this version doesn't support.
+    Raises KafkaError for a feature or level that this version doesn't support, or that needs
+    another feature at a higher level.
     """
     for name in sorted(levels):
         low, high = SUPPORTED.get(name, (0, 0))
@@ -37,6 +38,13 @@ def bootstrap_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:
                 ErrorCode.invalid_update_version,
                 f"feature {name} at level {describe_level(name, levels[name])}: "
                 f"{describe_level(name, low)} to {describe_level(name, high)} are supported",
+            )
+        needed = unmet(name, levels[name], levels)
+        if needed is not None:
+            raise KafkaError(
+                ErrorCode.invalid_update_version,
+                f"feature {name} at level {describe_level(name, levels[name])}: that needs "
+                f"{needed[0]} at {describe_level(*needed)} or higher",
             )
     others = sorted(name for name in levels if name != METADATA_VERSION and levels[name] > 0)
     return [

@@ -19,6 +19,7 @@ NOUNS = {
     "configs": ("pykraft.cli.configs", "describe and alter topic and broker configs"),
     "brokers": ("pykraft.cli.brokers", "list registered brokers; unregister one"),
     "quorum": ("pykraft.cli.quorum", "describe the controller quorum"),
+    "features": ("pykraft.cli.features", "describe, upgrade, downgrade, disable features"),
     "elect": ("pykraft.cli.elect", "elect preferred (or, where allowed, unclean) leaders"),
     "watch": ("pykraft.cli.watch", "committed metadata changes as they happen"),
     "log": ("pykraft.cli.log", "decode log and snapshot files"),
@@ -44,6 +45,7 @@ def _parser(noun: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pykraft", description="A KRaft cluster in Python, and an audit of its metadata log."
     )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
     nouns = parser.add_subparsers(dest="noun", metavar="COMMAND", required=True)
     for name, (module, summary) in NOUNS.items():
         child = nouns.add_parser(name, help=summary, description=summary)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,12 @@ def client(options: argparse.Namespace) -> AdminClient:
                 f"{cluster.directory}"
             )
         addresses = cluster.admin_addresses()
-    return AdminClient(addresses, timeout_ms=int(options.timeout * 1000))
+    return AdminClient(addresses, timeout_ms=int(options.timeout * 1000), on_wait=_tell_wait)
+
+
+def _tell_wait(reason: str) -> None:
+    if sys.stderr.isatty():
+        print(f"pykraft: waiting: {reason}", file=sys.stderr)
 
 
 def key_values(items: Sequence[str], option: str) -> dict[str, str]:

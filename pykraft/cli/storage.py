@@ -9,10 +9,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from metadata.features import DEFAULT_METADATA_VERSION, level_name, level_of
+from metadata.features import DEFAULT_METADATA_VERSION, describe_level, level_name
 from metadata.image import METADATA_VERSION
 from pykraft import storage_format
 from pykraft.cli import CommandError
+from pykraft.cli.levels import feature_levels, metadata_level
 from pykraft.cli.server import read_config
 from pykraft.node_files import new_cluster_id
 from wire import meta_properties, uuids
@@ -29,8 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     formatting.add_argument("--cluster-id", help="the same for every node (default: a random one)")
     formatting.add_argument(
         "--release-version",
-        default=level_name(DEFAULT_METADATA_VERSION),
-        help="metadata.version to finalise, as a release (4.0) or level (4.0-IV3)",
+        metavar="VERSION",
+        help="metadata.version to finalise, as a release (4.0) or level (4.0-IV3); default: "
+        f"{level_name(DEFAULT_METADATA_VERSION)}",
+    )
+    formatting.add_argument(
+        "--feature",
+        metavar="NAME=LEVEL",
+        action="append",
+        default=[],
+        help="another feature to finalise",
     )
     formatting.set_defaults(run=_format)
     info = verbs.add_parser("info", help="what the log directories of a node say of themselves")
@@ -41,12 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _format(options: argparse.Namespace) -> int:
     config = read_config(options.config)
-    level = level_of(options.release_version)
-    if level is None:
-        raise CommandError(
-            f"--release-version {options.release_version}: must be a release such as 4.0 or a "
-            "level such as 4.0-IV3"
-        )
+    levels = _levels(options)
     cluster_id = options.cluster_id or new_cluster_id()
     if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
         raise CommandError(
@@ -60,14 +64,15 @@ def _format(options: argparse.Namespace) -> int:
                 directories,
                 node_id=config.node_id,
                 cluster_id=cluster_id,
-                levels={METADATA_VERSION: level},
+                levels=levels,
             )
         )
     except (DiskError, OSError) as error:
         raise CommandError(f"can't format: {error}") from None
     for directory in directories:
         print(
-            f"formatted {directory}: cluster.id {cluster_id}, metadata.version {level_name(level)}"
+            f"formatted {directory}: cluster.id {cluster_id}, "
+            + ", ".join(f"{name} {describe_level(name, levels[name])}" for name in levels)
         )
     if len(config.voters) > 1:
         print(
@@ -75,6 +80,17 @@ def _format(options: argparse.Namespace) -> int:
             "told from its former self: restore it only where the other voters are whole"
         )
     return 0
+
+
+def _levels(options: argparse.Namespace) -> dict[str, int]:
+    """What to finalise, metadata.version first."""
+    others = feature_levels(options.feature)
+    if options.release_version is not None and METADATA_VERSION in others:
+        raise CommandError(f"--release-version and --feature {METADATA_VERSION}: give one of them")
+    level = DEFAULT_METADATA_VERSION
+    if options.release_version is not None:
+        level = metadata_level("--release-version", options.release_version)
+    return {METADATA_VERSION: level, **others}
 
 
 def _info(options: argparse.Namespace) -> int:

@@ -308,6 +308,93 @@ def test_elect_leaders_refused_as_a_whole():
     assert failed.value.status == grpc.StatusCode.PERMISSION_DENIED
 
 
+def features_answer(code=ErrorCode.none, *, per_feature=ErrorCode.none):
+    def answer(request, module):
+        results = ()
+        if hasattr(module, "UpdatableFeatureResult"):
+            results = tuple(
+                module.UpdatableFeatureResult(
+                    feature=update.feature, error_code=per_feature, error_message=None
+                )
+                for update in request.feature_updates
+            )
+        return fill(
+            module.UpdateFeaturesResponse,
+            throttle_time=millis(0),
+            error_code=code,
+            error_message=None if code == ErrorCode.none else "because",
+            results=results,
+        )
+
+    return answer
+
+
+def update_features(rig, **fields):
+    updates = [
+        pb.FeatureUpdate(name="up", level=5),
+        pb.FeatureUpdate(name="down", level=4, allow_downgrade=True),
+        pb.FeatureUpdate(name="off", level=0, allow_unsafe_downgrade=True),
+    ]
+    return rig.call("UpdateFeatures", pb.UpdateFeaturesRequest(updates=updates, **fields))
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_update_features(version):
+    rig = Rig()
+    rig.controller.version[57] = version
+    rig.controller.answers[57] = features_answer()
+    results = update_features(rig, validate_only=version > 0, timeout_ms=77).results
+    assert [(one.name, one.HasField("error")) for one in results] == [
+        ("up", False),
+        ("down", False),
+        ("off", False),
+    ]
+    [sent] = rig.controller.seen
+    assert sent.timeout == millis(77)
+    assert [(u.feature, u.max_version_level) for u in sent.feature_updates] == [
+        ("up", 5),
+        ("down", 4),
+        ("off", 0),
+    ]
+    if version == 0:
+        assert [u.allow_downgrade for u in sent.feature_updates] == [False, True, True]
+    else:
+        assert sent.validate_only
+        assert [u.upgrade_type for u in sent.feature_updates] == [1, 2, 3]
+
+
+def test_update_features_refused_as_a_whole():
+    rig = Rig()
+    rig.controller.answers[57] = features_answer(ErrorCode.invalid_update_version)
+    with pytest.raises(Aborted, match="because") as failed:
+        update_features(rig)
+    assert failed.value.status == grpc.StatusCode.INVALID_ARGUMENT
+    assert failed.value.error.name == "INVALID_UPDATE_VERSION"
+
+
+def test_update_features_of_a_controller_that_tells_each():
+    rig = Rig()
+    rig.controller.version[57] = 1
+    rig.controller.answers[57] = features_answer(per_feature=ErrorCode.feature_update_failed)
+    results = update_features(rig).results
+    assert [one.error.name for one in results] == ["FEATURE_UPDATE_FAILED"] * 3
+
+
+def test_update_features_that_no_request_can_hold():
+    rig = Rig()
+    for level in (-1, 32768):
+        with pytest.raises(Aborted, match=str(level)) as failed:
+            rig.call(
+                "UpdateFeatures",
+                pb.UpdateFeaturesRequest(updates=[pb.FeatureUpdate(name="f", level=level)]),
+            )
+        assert failed.value.error.name == "INVALID_UPDATE_VERSION"
+    rig.controller.version[57] = 0
+    with pytest.raises(Aborted, match="can't only validate"):
+        update_features(rig, validate_only=True)
+    assert rig.controller.seen == []
+
+
 def test_unregister_broker():
     rig = Rig()
 
@@ -383,7 +470,6 @@ def test_failed_calls(error, status, name):
         "ListPartitionReassignments",
         "DescribeClientQuotas",
         "AlterClientQuotas",
-        "UpdateFeatures",
     ],
 )
 def test_methods_that_are_not_there_yet(method):

@@ -164,6 +164,29 @@ def test_the_other_changes():
         assert broker.broker_id == 4
 
 
+def test_features_through_the_client():
+    rig = Rig()
+    rig.controller.answers[57] = lambda request, module: module.UpdateFeaturesResponse(
+        throttle_time=millis(0), error_code=ErrorCode.none, error_message=None
+    )
+    with running(rig) as server, AdminClient([server.address]) as client:
+        client.update_features({"a": 2, "b": 1})
+        client.update_features({"a": 1}, downgrade=True, validate_only=True)
+        client.update_features({"a": 0}, downgrade=True, unsafe=True)
+        with pytest.raises(KafkaError, match=r"INVALID_UPDATE_VERSION.*a: level -1"):
+            client.update_features({"a": -1})
+        seen = rig.controller.seen
+        assert [[u.upgrade_type for u in one.feature_updates] for one in seen] == [[1, 1], [2], [3]]
+        assert [one.validate_only for one in seen] == [False, True, False]
+        rig.controller.answers[57] = lambda request, module: module.UpdateFeaturesResponse(
+            throttle_time=millis(0),
+            error_code=ErrorCode.invalid_update_version,
+            error_message="so far only",
+        )
+        with pytest.raises(KafkaError, match="INVALID_UPDATE_VERSION: so far only"):
+            client.update_features({"a": 9})
+
+
 def test_errors_arrive_as_kafka_errors():
     rig = Rig()
     rig.controller.answers[19] = create_answer({"t": (ErrorCode.topic_already_exists, "there is")})
@@ -189,7 +212,7 @@ def test_any_client_finds_the_details_in_the_standard_trailer():
     with running() as server, grpc.insecure_channel(server.address) as channel:
         stub = admin_pb2_grpc.AdminStub(channel)
         with pytest.raises(grpc.RpcError) as failed:
-            stub.UpdateFeatures(pb.UpdateFeaturesRequest())
+            stub.AlterClientQuotas(pb.AlterClientQuotasRequest())
         assert failed.value.code() == grpc.StatusCode.UNIMPLEMENTED
         trailers = dict(failed.value.trailing_metadata())
         details = pb.StatusDetails.FromString(trailers["grpc-status-details-bin"])

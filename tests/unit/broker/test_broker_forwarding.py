@@ -71,6 +71,33 @@ def unregister_broker(m):
     return m.UnregisterBrokerRequest(broker_id=9)
 
 
+def update_features(m):
+    update = fill(
+        m.FeatureUpdateKey,
+        feature="f",
+        max_version_level=3,
+        allow_downgrade=True,
+        upgrade_type=2,
+    )
+    return fill(m.UpdateFeaturesRequest, feature_updates=(update,), timeout=T, validate_only=True)
+
+
+def features_answer(m):
+    results = ()
+    if hasattr(m, "UpdatableFeatureResult"):
+        result = m.UpdatableFeatureResult(
+            feature="f", error_code=ErrorCode.none, error_message=None
+        )
+        results = (result,)
+    return fill(
+        m.UpdateFeaturesResponse,
+        throttle_time=T,
+        error_code=ErrorCode.invalid_update_version,
+        error_message="because",
+        results=results,
+    )
+
+
 def describe_quorum(m):
     return m.DescribeQuorumRequest(
         topics=(m.TopicData(topic_name="q", partitions=(m.PartitionData(partition_index=0),)),)
@@ -148,6 +175,7 @@ ANSWERS = {
             ),
         ),
     ),
+    ApiKey.UPDATE_FEATURES: features_answer,
     ApiKey.UNREGISTER_BROKER: lambda m: m.UnregisterBrokerResponse(
         throttle_time=T, error_code=ErrorCode.broker_id_not_registered, error_message="because"
     ),
@@ -160,6 +188,7 @@ CASES = [
     (ApiKey.ALTER_CONFIGS, range(3), alter_configs),
     (ApiKey.INCREMENTAL_ALTER_CONFIGS, range(2), incremental_alter_configs),
     (ApiKey.ELECT_LEADERS, range(3), elect_leaders),
+    (ApiKey.UPDATE_FEATURES, range(3), update_features),
     (ApiKey.UNREGISTER_BROKER, range(1), unregister_broker),
 ]
 

@@ -59,6 +59,49 @@ def test_a_fenced_broker_comes_back(tmp_path):
     asyncio.run(main())
 
 
+def test_it_tells_its_directories_once_the_level_has_them(tmp_path):
+    def level(number):
+        return t.FeatureLevelRecord(name="metadata.version", feature_level=number)
+
+    async def main():
+        async with cluster(tmp_path) as c:
+            known = c.controller.image.broker(1)
+            asked = []
+            # A registration made at a level that has no directories; the same incarnation.
+            c.controller.commit(
+                level(16),
+                t.RegisterBrokerRecord(
+                    broker_id=1,
+                    incarnation_id=known.incarnation_id,
+                    broker_epoch=known.epoch,
+                    fenced=False,
+                ),
+            )
+            await until(lambda: c.brokers[1].context.image.broker(1).log_dirs == ())
+            c.controller.seen.clear()
+
+            def registration(request, m):
+                asked.append((request.incarnation_id, request.log_dirs))
+                return m.BrokerRegistrationResponse(
+                    throttle_time=millis(0), error_code=ErrorCode.none, broker_epoch=known.epoch
+                )
+
+            # The table holds bound methods: put ours in by starting anew.
+            c.controller.registration = registration
+            await c.controller.server.close()
+            await c.controller.start()
+            c.brokers[1].controller_changed()
+            beats = c.brokers[1].lifecycle.heartbeats
+            await until(lambda: c.brokers[1].lifecycle.heartbeats > beats + 2)
+            assert asked == []
+            c.controller.commit(level(17))
+            await until(lambda: asked)
+            assert asked[0] == (known.incarnation_id, c.brokers[1].store.directory_ids)
+            assert c.brokers[1].lifecycle.epoch == known.epoch
+
+    asyncio.run(main())
+
+
 def test_no_registration_in_time_is_fatal(tmp_path):
     async def main():
         c = Cluster(tmp_path)

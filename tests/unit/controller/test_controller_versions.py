@@ -90,6 +90,7 @@ def test_what_is_served():
         "BROKER_REGISTRATION": (0, 4),
         "BROKER_HEARTBEAT": (0, 2),
         "UNREGISTER_BROKER": (0, 0),
+        "UPDATE_FEATURES": (0, 2),
         "ALLOCATE_PRODUCER_IDS": (0, 0),
         "CONTROLLER_REGISTRATION": (0, 0),
         "ASSIGN_REPLICAS_TO_DIRS": (0, 0),

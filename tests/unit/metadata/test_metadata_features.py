@@ -1,6 +1,16 @@
 """Names of levels, and which images this code may run on."""
 
-from metadata.features import DEFAULT_METADATA_VERSION, SUPPORTED, level_name, level_of, unsupported
+import pytest
+
+from metadata.features import (
+    DEFAULT_METADATA_VERSION,
+    SUPPORTED,
+    first_lost,
+    level_name,
+    level_of,
+    unmet,
+    unsupported,
+)
 from metadata.image import EMPTY
 from metadata.records import FeatureLevelRecord
 
@@ -19,7 +29,9 @@ def test_level_names() -> None:
     assert level_of("4.0-IV3") == level_of("25") == level_of("4.0") == 25
     assert level_of("3.7") == 19
     assert level_of("nine") is None
-    assert SUPPORTED["metadata.version"][1] == DEFAULT_METADATA_VERSION
+    assert level_of("4.1") == level_of("4.1-IV1") == 27
+    low, high = SUPPORTED["metadata.version"]
+    assert low <= DEFAULT_METADATA_VERSION <= high
     for level in range(1, 32):
         assert level_of(level_name(level)) == level
 
@@ -30,3 +42,18 @@ def test_unsupported_levels() -> None:
     assert unsupported(image(metadata_version=7)) is None
     assert "level 6 (3.3-IV2)" in unsupported(image(metadata_version=6))
     assert "kraft.version" in unsupported(image(metadata_version=25, kraft_version=1))
+
+
+@pytest.mark.parametrize(
+    ("high", "low", "lost"),
+    [(29, 23, None), (29, 22, 23), (25, 25, None), (22, 17, None), (17, 15, 17), (15, 7, 8)],
+)
+def test_what_a_downgrade_would_lose(high, low, lost):
+    assert first_lost(high, low) == lost
+
+
+def test_what_a_level_needs(monkeypatch):
+    monkeypatch.setattr("metadata.features.REQUIRES", {"a": {2: ("b", 5)}})
+    assert unmet("a", 1, {}) is None
+    assert unmet("a", 2, {}) == unmet("a", 2, {"b": 4}) == ("b", 5)
+    assert unmet("a", 2, {"b": 5}) is None

@@ -36,6 +36,8 @@ def here(tmp_path, monkeypatch):
 
 
 DEAD = ("--admin", "127.0.0.1:1", "--timeout", "0.5")
+FORMAT = ("storage", "format", "--config", "node.properties")
+TWICE = ("--feature", "metadata.version=25")
 REFUSED = [
     (["topics", "list"], "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster"),
     (["topics", "list", *DEAD], "NETWORK_EXCEPTION"),
@@ -61,6 +63,22 @@ REFUSED = [
         ["storage", "format", "--config", "node.properties", "--cluster-id", " "],
         "only letters, digits",
     ),
+    ([*FORMAT, "--feature", "x=1"], "0 to 0"),
+    ([*FORMAT, "--feature", "x"], "NAME=LEVEL"),
+    (
+        [*FORMAT, "--release-version", "4.0", *TWICE],
+        "--release-version and --feature metadata.version: give one",
+    ),
+    (["features", "upgrade", *DEAD], "nothing to upgrade: give --feature or --metadata"),
+    (["features", "disable", *DEAD], "nothing to disable: give --feature\n"),
+    (["features", "upgrade", "--metadata", "4.x", *DEAD], "--metadata 4.x: must be a release"),
+    (["features", "upgrade", "--feature", "x=-1", *DEAD], "--feature x=-1: must be NAME=LEVEL"),
+    (["features", "downgrade", *TWICE, *TWICE, *DEAD], "named twice"),
+    (
+        ["features", "downgrade", *TWICE, "--metadata", "4.0", *DEAD],
+        "--metadata and --feature metadata.version: give one",
+    ),
+    (["features", "describe", *DEAD], "NETWORK_EXCEPTION"),
     (["log", "dump", "nowhere"], "nowhere: no such file"),
     (["audit", "verify", "nowhere"], "nowhere"),
 ]
@@ -87,6 +105,7 @@ UNPARSABLE = [
     ["brokers", "unregister", "one"],
     ["storage", "format"],
     ["configs", "describe"],
+    ["features", "upgrade", "--unsafe"],
     ["audit", "state", "x", "--at-time", "teatime"],
     ["topics", "list", "--no-such-option"],
 ]
@@ -129,7 +148,7 @@ def test_format_then_info_then_a_second_format(here, capsys):
     assert cli.main(["storage", "info", "--config", "node.properties"]) == 1
     assert "not formatted" in capsys.readouterr().out
     assert cli.main(["storage", "format", "--config", "node.properties", "--cluster-id", "c"]) == 0
-    assert "cluster.id c, metadata.version 4.0-IV3" in capsys.readouterr().out
+    assert "cluster.id c, metadata.version 25 (4.0-IV3)" in capsys.readouterr().out
     assert cli.main(["storage", "info", "--config", "node.properties"]) == 0
     assert "cluster.id c, node.id 1" in capsys.readouterr().out
     assert cli.main(["storage", "format", "--config", "node.properties"]) == 1

@@ -60,7 +60,7 @@ def test_a_formatted_directory_is_refused_and_nothing_changes():
 @pytest.mark.parametrize("level", [LOW - 1, HIGH + 1, 0, -1])
 def test_a_level_outside_the_range_is_refused(level):
     env = memory_env()
-    with pytest.raises(KafkaError, match=r"7 \(3.3-IV3\) to 25 \(4.0-IV3\)") as caught:
+    with pytest.raises(KafkaError, match=r"7 \(3.3-IV3\) to 29 \(4.2-IV1\)") as caught:
         format_(env, "/a", level=level)
     assert caught.value.code is ErrorCode.invalid_update_version
     assert not env.disk.exists("/a")
@@ -72,6 +72,20 @@ def test_features_that_are_not_there_stay_at_zero():
     )
     with pytest.raises(KafkaError, match=r"feature group\.version at level 1: 0 to 0"):
         bootstrap_records({"metadata.version": 25, "group.version": 1})
+
+
+def test_levels_that_need_each_other(monkeypatch):
+    monkeypatch.setitem(SUPPORTED, "some.version", (0, 1))
+    monkeypatch.setattr(
+        "metadata.features.REQUIRES", {"some.version": {1: ("metadata.version", 26)}}
+    )
+    made = bootstrap_records({"some.version": 1, "metadata.version": 26})
+    assert [(record.name, record.feature_level) for record in made] == [
+        ("metadata.version", 26),
+        ("some.version", 1),
+    ]
+    with pytest.raises(KafkaError, match=r"needs metadata.version at 26 \(4.1-IV0\) or higher"):
+        bootstrap_records({"some.version": 1, "metadata.version": 25})
 
 
 def test_the_file_is_three_sound_batches_in_a_row():

@@ -1,0 +1,164 @@
+"""UpdateFeatures 0-2 (KIP-584, KIP-778): finalised levels go up or down, all of them or none.
+
+A level must lie in the range of this code, of every registered broker and, where controllers
+register, of every controller. metadata.version goes down only where that loses no metadata; an
+unsafe downgrade, which would, is refused as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controller.api import ControllerApi, answer, bad_request, duplicates, part
+from controller.context import Context, Result
+from controller.events import ApiRequest
+from metadata.features import (
+    CONTROLLER_REGISTRATION,
+    SUPPORTED,
+    describe_level,
+    first_lost,
+    unmet,
+)
+from metadata.image import METADATA_VERSION
+from metadata.records import FeatureLevelRecord, Record
+from wire.apis import ApiKey
+from wire.errors import ErrorCode, KafkaError
+
+_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE = 1, 2, 3
+_KINDS = (_UPGRADE, _SAFE_DOWNGRADE, _UNSAFE_DOWNGRADE)
+_NOTHING = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Update:
+    name: str
+    level: int
+    kind: int
+
+    def invalid(self, reason: str) -> KafkaError:
+        asked = f"{self.name} can't be set to {describe_level(self.name, self.level)}"
+        return KafkaError(ErrorCode.invalid_update_version, f"{asked}: {reason}")
+
+
+def _handle(context: Context, request: ApiRequest) -> Result:
+    updates = [_update(asked) for asked in request.entity.feature_updates]
+    twice = duplicates(update.name for update in updates)
+    if twice:
+        raise bad_request(f"feature {twice[0]} is named more than once")
+    levels = {METADATA_VERSION: context.metadata_version, **context.image.features}
+    levels |= {update.name: update.level for update in updates}
+    records: list[Record] = []
+    for update in updates:
+        if _is_change(context, update, levels):
+            records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+    # Since version 2 there is one outcome for all; version 0 always means it.
+    results = [_done(request, update) for update in updates] if request.api_version < 2 else []
+    reply = answer(request, error_code=ErrorCode.none, error_message=None, results=tuple(results))
+    validate_only = getattr(request.entity, "validate_only", False)
+    return Result([] if validate_only else records, reply)
+
+
+def _done(request: ApiRequest, update: _Update) -> Any:
+    return part(
+        request,
+        "UpdatableFeatureResult",
+        feature=update.name,
+        error_code=ErrorCode.none,
+        error_message=None,
+    )
+
+
+def _update(asked: Any) -> _Update:
+    # Version 0 knows one kind of downgrade, the safe one.
+    kind = getattr(asked, "upgrade_type", None)
+    if kind is None:
+        kind = _SAFE_DOWNGRADE if asked.allow_downgrade else _UPGRADE
+    return _Update(asked.feature, int(asked.max_version_level), int(kind))
+
+
+def _is_change(context: Context, update: _Update, levels: Mapping[str, int]) -> bool:
+    """Whether the update changes something; KafkaError where it is not allowed. `levels` are
+    those of all features once every update of the request is made."""
+    if update.kind not in _KINDS:
+        raise update.invalid(
+            f"upgrade type {update.kind} is none of 1 (upgrade), 2 (safe downgrade), "
+            "3 (unsafe downgrade)"
+        )
+    if update.name not in SUPPORTED:
+        raise update.invalid(f"the features there are: {', '.join(sorted(SUPPORTED))}")
+    _check_ranges(context, update)
+    now = _level_now(context, update.name)
+    present = f"it is at {describe_level(update.name, now)}"
+    if update.level < now and update.kind == _UPGRADE:
+        raise update.invalid(f"{present}, which takes a safe or unsafe downgrade, not an upgrade")
+    if update.level > now and update.kind != _UPGRADE:
+        raise update.invalid(f"{present}, which takes an upgrade, not a downgrade")
+    if update.name == METADATA_VERSION and update.level < now:
+        _check_nothing_lost(update, now)
+    needed = unmet(update.name, update.level, levels)
+    if needed is not None:
+        name, level = needed
+        raise update.invalid(
+            f"that needs {name} at {describe_level(name, level)} or higher, "
+            f"not {describe_level(name, levels.get(name, 0))}"
+        )
+    return update.level != now
+
+
+def _level_now(context: Context, name: str) -> int:
+    if name == METADATA_VERSION:
+        return context.metadata_version
+    return context.image.features.get(name, 0)
+
+
+def _check_nothing_lost(update: _Update, now: int) -> None:
+    lost = first_lost(now, update.level)
+    if lost is None:
+        return
+    described = describe_level(METADATA_VERSION, lost)
+    kept = f"at {described} the log got records that it can't hold"
+    if update.kind == _UNSAFE_DOWNGRADE:
+        raise update.invalid(f"{kept}, and unsafe downgrades are not supported")
+    raise update.invalid(f"{kept}, so the downgrade might lose metadata")
+
+
+def _check_ranges(context: Context, update: _Update) -> None:
+    for node, (low, high) in _ranges(context, update.name):
+        if low <= update.level <= high:
+            continue
+        if (low, high) == _NOTHING:
+            raise update.invalid(f"{node} does not support this feature")
+        raise update.invalid(
+            f"{node} supports levels {describe_level(update.name, low)} to "
+            f"{describe_level(update.name, high)}"
+        )
+    if context.metadata_version < CONTROLLER_REGISTRATION:
+        return
+    for controller in context.config.static_voters:
+        known = controller == context.config.node_id or controller in context.image.controllers
+        if not known:
+            raise update.invalid(
+                f"controller {controller} has not registered yet, so what it supports is not known"
+            )
+
+
+def _ranges(context: Context, name: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Who has a say, and the levels that it supports."""
+    image, own = context.image, context.config.node_id
+    yield f"controller {own}", SUPPORTED[name]
+    for _, broker in sorted(image.brokers.items()):
+        yield f"broker {broker.id}", broker.supported(name) or _NOTHING
+    # Registrations of a log that goes back below their level count no more.
+    if context.metadata_version >= CONTROLLER_REGISTRATION:
+        for _, controller in sorted(image.controllers.items()):
+            if controller.id != own:
+                yield f"controller {controller.id}", controller.supported(name) or _NOTHING
+
+
+def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
+    return answer(request, error_code=code, error_message=message, results=())
+
+
+API = ControllerApi(ApiKey.UPDATE_FEATURES, 0, 2, _handle, _refuse)

@@ -1,0 +1,32 @@
+"""Levels of features as people write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from metadata.features import level_of
+from pykraft.cli import CommandError
+
+
+def metadata_level(option: str, text: str) -> int:
+    """The level of metadata.version that is meant; CommandError where none is."""
+    level = level_of(text)
+    if level is None:
+        raise CommandError(
+            f"{option} {text}: must be a release such as 4.0, a level's name such as 4.0-IV3, "
+            "or its number"
+        )
+    return level
+
+
+def feature_levels(items: Sequence[str]) -> dict[str, int]:
+    """`--feature NAME=LEVEL` options as a mapping; CommandError where one is malformed."""
+    levels: dict[str, int] = {}
+    for item in items:
+        name, equals, text = item.partition("=")
+        if not (name and equals and text.isascii() and text.isdigit()):
+            raise CommandError(f"--feature {item}: must be NAME=LEVEL, the level a number")
+        if name in levels:
+            raise CommandError(f"--feature {item}: {name} is named twice")
+        levels[name] = int(text)
+    return levels
