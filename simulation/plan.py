@@ -183,6 +183,10 @@ def _one(chance: random.Random, cast: Cast, at_ms: int, kinds: Sequence[str]) ->
 # -- combinations ------------------------------------------------------------------------------
 
 
+def _anyone(cast: Cast, *roles: Target) -> list[Target]:
+    return [*roles, *cast.everyone]
+
+
 def _kill_then_power(chance: random.Random, cast: Cast, at_ms: int) -> Plan:
     """What a recovered log holds unsynced after a kill, lost by a power cut soon after."""
     node = chance.choice(cast.everyone)
@@ -196,7 +200,7 @@ def _kill_then_power(chance: random.Random, cast: Cast, at_ms: int) -> Plan:
 
 def _ops_in_recovery(chance: random.Random, cast: Cast, at_ms: int) -> Plan:
     """Dies again and again in the first operations of a start."""
-    node = chance.choice((*cast.everyone, ACTIVE))
+    node = chance.choice(_anyone(cast, ACTIVE))
     plan = [Fault(at_ms, "power", node, {"down_ms": 150})]
     for turn in range(chance.randint(2, 4)):
         args = {"count": chance.randint(1, 40), "power": chance.random() < 0.5, "down_ms": 150}
@@ -205,7 +209,7 @@ def _ops_in_recovery(chance: random.Random, cast: Cast, at_ms: int) -> Plan:
 
 
 def _slow_sync_then_power(chance: random.Random, cast: Cast, at_ms: int) -> Plan:
-    node = chance.choice((ACTIVE, LEADER, *cast.everyone))
+    node = chance.choice(_anyone(cast, ACTIVE, LEADER))
     return [
         Fault(at_ms, "sync", node, {"ms": 2_000, "slow_ms": chance.choice((200, 1_200))}),
         Fault(at_ms + chance.randint(20, 1_500), "power", node, {"down_ms": _down_ms(chance)}),

@@ -6,6 +6,7 @@ import pytest
 
 from simulation.checks import Violation
 from simulation.history import History, Outcome
+from simulation.models.linear import Undecided
 from simulation.models.topics import ABSENT, EXISTS, RULE, judge
 
 
@@ -196,7 +197,8 @@ def test_a_lie_in_a_sound_history_is_found():
             continue
         lie = cluster.chance.choice(reads)
         lie.result = (lie.result[0], "never written")
-        with pytest.raises(Violation):
+        # What is too tangled to be refuted in time isn't passed either.
+        with pytest.raises((Violation, Undecided)) as raised:
             cluster.told.judge()
-        found += 1
+        found += raised.type is Violation
     assert found > 20
