@@ -94,15 +94,18 @@ def _format(machine: Machine, node_id: int, cluster_id: str, world: World) -> No
         disk=machine.disk.mount(),
         run_blocking=run_blocking,
     )
-    _finish_at_once(
-        format_directories(
+
+    async def format_it() -> None:
+        await format_directories(
             env,
             [DATA],
             node_id=node_id,
             cluster_id=cluster_id,
             levels={METADATA_VERSION: DEFAULT_METADATA_VERSION},
         )
-    )
+        await env.disk.sync_dir("/")
+
+    _finish_at_once(format_it())
 
 
 def _finish_at_once(work: Coroutine[Any, Any, None]) -> None:
