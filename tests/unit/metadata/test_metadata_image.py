@@ -391,8 +391,8 @@ def test_control_records_set_voters_and_move_the_offset() -> None:
 
 def test_a_level_beyond_ours_stops_the_node_and_names_both() -> None:
     loader = ImageLoader()
-    beyond = t.FeatureLevelRecord(name="metadata.version", feature_level=29)
-    with pytest.raises(FatalError, match=r"29 \(4.2-IV1\).*25 \(4.0-IV3\)"):
+    beyond = t.FeatureLevelRecord(name="metadata.version", feature_level=30)
+    with pytest.raises(FatalError, match=r"30 \(4.3-IV0\).*29 \(4.2-IV1\)"):
         loader.on_batch(0, 1, 1, [encode(beyond)])
     assert loader.image == EMPTY
     unknown = t.FeatureLevelRecord(name="nobody.version", feature_level=1)
