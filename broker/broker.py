@@ -75,7 +75,7 @@ class Broker:
     ) -> None:
         self.env = env
         self.config = BrokerConfig.from_static(config)
-        self.store = LogStore(directories)
+        self.store = LogStore(directories, self._directory_failed)
         self._inter_broker_listener = inter_broker_listener
         self._features = features or {}
         self._on_fatal = on_fatal
@@ -95,7 +95,7 @@ class Broker:
             self.config,
             self._address,
             lambda: self.lifecycle.epoch,
-            self._disk_failed,
+            lambda replica, error: self.replicas.disk_failed(replica, error),
             on_fatal,
         )
         self.replicas = ReplicaManager(
@@ -291,8 +291,11 @@ class Broker:
         if len(self.store.directories) > 1:
             self.directories.submit(replica.topic_id, replica.index, directory_id)
 
-    def _disk_failed(self, replica: Replica, error: Exception) -> None:
-        self.replicas.disk_failed(replica, error)
+    def _directory_failed(self, directory: LogDirectory, error: DiskError) -> None:
+        self.replicas.directory_failed(directory, error)
+        meta = directory.meta
+        if self.store.online and meta is not None and meta.directory_id is not None:
+            self.lifecycle.directory_failed(meta.directory_id)
 
     def _every(self, name: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         async def repeat() -> None:

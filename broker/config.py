@@ -45,6 +45,7 @@ class BrokerConfig:
     default_replication_factor: int = 1
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_retention_check_interval_ms: int = 300_000
+    log_dir_failure_timeout_ms: int = 30_000
     offsets_topic_num_partitions: int = 50
     offsets_topic_replication_factor: int = 3
     transaction_state_log_num_partitions: int = 50

@@ -82,10 +82,10 @@ class Fetchers:
         self.bytes_in = 0
 
     def follow(self, replica: Replica) -> None:
-        """Copies the partition from its present leader; from nobody where we lead."""
+        """Copies the partition from its present leader; from nobody where we lead, or can't write."""
         self.forget(replica)
         core = replica.core
-        if core.role is not Role.FOLLOWER or core.leader == NO_LEADER:
+        if replica.failed or core.role is not Role.FOLLOWER or core.leader == NO_LEADER:
             return
         fetcher = self._by_source.get(core.leader)
         if fetcher is None:

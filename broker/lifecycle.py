@@ -28,7 +28,7 @@ from net.controller_channel import ControllerChannel, ControllerUnreachable
 from net.errors import UnsupportedVersion
 from wire.apis import ApiKey, ErrorCode
 from wire.errors import FatalError
-from wire.exits import EXIT_NOT_REGISTERED
+from wire.exits import EXIT_LOG_DIRECTORY_FAILED, EXIT_NOT_REGISTERED
 from world.env import Env
 
 _UNKNOWN_TO_CONTROLLER = (ErrorCode.stale_broker_epoch, ErrorCode.broker_id_not_registered)
@@ -79,6 +79,8 @@ class BrokerLifecycle:
         self._metadata_offset = metadata_offset
         self._on_fatal = on_fatal
         self._ready = False
+        self._offline: dict[UUID, None] = {}  # failed log directories, in order
+        self._tell_by_ms: int | None = None  # until then the controller must have heard of them
         self._stale = False
         self._kick = asyncio.Event()
         self._unfenced = asyncio.Event()
@@ -108,6 +110,14 @@ class BrokerLifecycle:
     async def wait_unfenced(self) -> None:
         """Until the controller counts this broker in."""
         await self._unfenced.wait()
+
+    def directory_failed(self, directory_id: UUID) -> None:
+        """A log directory is offline: the controller hears of it at once, so that others lead what
+        was led from there (KIP-858). If it can't be told in log.dir.failure.timeout.ms, the broker
+        ends: nobody could reach those partitions."""
+        self._offline[directory_id] = None
+        self._tell_by_ms = self._env.clock.now_ms() + self._config.log_dir_failure_timeout_ms
+        self._kick.set()
 
     async def controlled_shutdown(self, timeout_ms: int) -> bool:
         """Asks to have our leaderships moved; False if the controller did not let us go in time."""
@@ -146,6 +156,7 @@ class BrokerLifecycle:
             if self._stale:
                 await self._register_again(identity)
             pause_ms = await self._beat()
+            self._check_told()
             await self._pause(pause_ms)
 
     async def _register_again(self, identity: Identity) -> None:
@@ -220,14 +231,17 @@ class BrokerLifecycle:
     async def _beat(self) -> int:
         """One heartbeat; the milliseconds until the next."""
         stopping = self.state is State.CONTROLLED_SHUTDOWN
+        offline = tuple(self._offline)
 
         def build(version: int, module: Any) -> Any:
+            newer: dict[str, Any] = {"offline_log_dirs": offline} if version >= 1 else {}
             return module.BrokerHeartbeatRequest(
                 broker_id=self._config.node_id,
                 broker_epoch=self.epoch,
                 current_metadata_offset=self._metadata_offset(),
                 want_fence=not self._ready,
                 want_shut_down=stopping,
+                **newer,
             )
 
         self._kick.clear()
@@ -253,6 +267,8 @@ class BrokerLifecycle:
                 self._unfenced.clear()
                 return interval_ms
             return min(interval_ms, _RETRY_MS)
+        if len(offline) == len(self._offline):
+            self._tell_by_ms = None
         return self._heard(answer, stopping, interval_ms)
 
     def _heard(self, answer: Any, stopping: bool, interval_ms: int) -> int:
@@ -275,6 +291,14 @@ class BrokerLifecycle:
         if self.state is State.STARTING or (self.state is State.RECOVERY and self._ready):
             return _IMPATIENT_MS
         return interval_ms
+
+    def _check_told(self) -> None:
+        if self._tell_by_ms is not None and self._env.clock.now_ms() >= self._tell_by_ms:
+            raise FatalError(
+                EXIT_LOG_DIRECTORY_FAILED,
+                "a log directory failed, and no controller could be told so in "
+                f"{self._config.log_dir_failure_timeout_ms} ms",
+            )
 
     async def _pause(self, pause_ms: int) -> None:
         """Until the next heartbeat is due, or something makes it due at once."""

@@ -1,16 +1,25 @@
-"""The logs of this broker in its log directories: found, made, taken out, written down."""
+"""The logs of this broker in its log directories: found, made, taken out, written down.
+
+A directory whose disk failed is offline until the broker is started again (KIP-112): nothing in it
+is read or written any more, and what lies in the others goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from metadata.image import MetadataImage
 from storage.config import LogConfig
 from storage.log import Log
 from storage.log_dir import LogDirectory
+from world.env import DiskError, DiskFull
 
 NO_EPOCH = -1
+
+
+class DirectoryOffline(Exception):
+    """A replica lies, or is to lie, in a log directory that has failed."""
 
 
 class StoredLog:
@@ -38,11 +47,18 @@ class StoredLog:
 
 
 class LogStore:
-    """The opened log directories of one broker; `close` closes them."""
+    """The opened log directories of one broker; `close` closes them. `on_failed` is told once of
+    each that fails."""
 
-    def __init__(self, directories: Sequence[LogDirectory]) -> None:
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        on_failed: Callable[[LogDirectory, DiskError], None],
+    ) -> None:
         assert directories, "a broker needs a log directory"
         self.directories = list(directories)
+        self._on_failed = on_failed
+        self._offline: dict[str, None] = {}  # by path
         # Logs being opened by directory path: they count when the next one is placed.
         self._opening: dict[str, int] = {}
 
@@ -54,6 +70,20 @@ class LogStore:
             for d in self.directories
             if d.meta is not None and d.meta.directory_id is not None
         )
+
+    @property
+    def online(self) -> list[LogDirectory]:
+        """The directories that have not failed."""
+        return [d for d in self.directories if d.path not in self._offline]
+
+    def is_online(self, directory: LogDirectory) -> bool:
+        return directory.path not in self._offline
+
+    def fail(self, directory: LogDirectory, error: DiskError) -> None:
+        """The disk refused something there: the directory is offline from now on."""
+        if self.is_online(directory):
+            self._offline[directory.path] = None
+            self._on_failed(directory, error)
 
     @property
     def previous_epoch(self) -> int:
@@ -68,12 +98,17 @@ class LogStore:
         """Opens a partition's log where it is, or makes it in the directory that the controller
         chose, or else in the one with the fewest. One of another topic id is set aside as stray.
 
-        Raises DiskError.
+        Raises DirectoryOffline where that directory has failed, or fails now.
         """
         directory = self._holding(topic, index) or self._chosen(directory_id)
+        if directory is None or not self.is_online(directory):
+            raise DirectoryOffline(f"the log directory of {topic}-{index} is offline")
         self._opening[directory.path] = self._opening.get(directory.path, 0) + 1
         try:
             return await self._open_in(directory, topic, topic_id, index, config)
+        except DiskError as error:
+            self.fail(directory, error)
+            raise DirectoryOffline(str(error)) from error
         finally:
             self._opening[directory.path] -= 1
 
@@ -90,46 +125,80 @@ class LogStore:
     async def delete(self, stored: StoredLog) -> None:
         """Takes a log out; its files go after file.delete.delay.ms."""
         delay_ms = stored.log.config.file_delete_delay_ms
-        await stored.directory.delete_log(stored.topic, stored.index, delay_ms)
+        directory = stored.directory
+        if self.is_online(directory):
+            try:
+                await directory.delete_log(stored.topic, stored.index, delay_ms)
+            except DiskError as error:
+                self.fail(directory, error)
 
     async def set_strays_aside(self, image: MetadataImage, broker_id: int) -> list[str]:
         """Sets partitions aside that the image has no place for here; their new paths.
 
         To be called when all that it has a place for is open.
         """
-        moved = []
-        for directory in self.directories:
+        moved: list[str] = []
+
+        async def look(directory: LogDirectory) -> None:
             for topic, index in directory.partitions():
                 if (topic, index) in directory.logs:
                     continue
                 partition = image.partition(topic, index)
                 if partition is None or broker_id not in partition.replicas:
                     moved.append(await directory.set_stray(topic, index))
+
+        await self._in_each(look)
         return moved
 
     async def write_high_watermarks(self, marks: Mapping[StoredLog, int]) -> None:
         """Writes the high watermarks; logs that are not open yet keep theirs."""
-        for directory in self.directories:
+
+        async def write(directory: LogDirectory) -> None:
             kept = {k: v for k, v in directory.high_watermarks.items() if k not in directory.logs}
             now = {s.key: mark for s, mark in marks.items() if s.directory is directory}
             marks_here = {**kept, **now}
             if marks_here != directory.high_watermarks:
                 await directory.write_high_watermarks(marks_here)
 
+        await self._in_each(write)
+
     async def flush(self) -> None:
         """Makes all logs durable and writes recovery points and log starts."""
-        for directory in self.directories:
-            await directory.flush_all()
+        await self._in_each(LogDirectory.flush_all)
 
     async def delete_due(self, now_ms: int) -> None:
         """Removes files whose delay is over."""
-        for directory in self.directories:
+
+        async def delete(directory: LogDirectory) -> None:
             await directory.delete_due(now_ms)
 
+        await self._in_each(delete)
+
+    async def _in_each(self, work: Callable[[LogDirectory], Awaitable[None]]) -> None:
+        """Does `work` in every directory that is online. One that fails at it is offline then; a
+        full one is only told of when the others had their turn (DiskFull)."""
+        full: DiskFull | None = None
+        for directory in self.online:
+            try:
+                await work(directory)
+            except DiskFull as error:
+                full = error
+            except DiskError as error:
+                self.fail(directory, error)
+        if full is not None:
+            raise full
+
     async def close(self, broker_epoch: int) -> None:
-        """Closes all logs cleanly and leaves the clean shutdown marker with this epoch."""
+        """Closes all logs cleanly and leaves the clean shutdown marker with this epoch, but in
+        directories that are offline. Raises the DiskError of the last that could not be."""
+        failed: DiskError | None = None
         for directory in self.directories:
-            await directory.close(broker_epoch=broker_epoch)
+            try:
+                await directory.close(clean=self.is_online(directory), broker_epoch=broker_epoch)
+            except DiskError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     def sizes(self, directory: LogDirectory) -> Iterable[tuple[str, int, int]]:
         """(topic, partition, bytes) of the open logs of a directory, in order."""
@@ -141,8 +210,10 @@ class LogStore:
                 return directory
         return None
 
-    def _chosen(self, directory_id: UUID | None) -> LogDirectory:
+    def _chosen(self, directory_id: UUID | None) -> LogDirectory | None:
         for directory in self.directories:
             if directory.meta is not None and directory.meta.directory_id == directory_id:
                 return directory
-        return min(self.directories, key=lambda d: len(d.logs) + self._opening.get(d.path, 0))
+        return min(
+            self.online, key=lambda d: len(d.logs) + self._opening.get(d.path, 0), default=None
+        )

@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from broker.config import BrokerConfig
-from broker.log_store import LogStore, StoredLog
+from broker.log_store import DirectoryOffline, LogStore, StoredLog
 from broker.partition import PartitionCore
 from broker.partition_events import (
     AlterPartitionAnswered,
@@ -30,8 +30,9 @@ from broker.replica import Replica
 from broker.tasks import OnFatal, Work, spawn
 from broker.topic_settings import TopicSettings
 from broker.waits import Slots, WakeQueue
-from metadata.delta import ImageDelta, compare
+from metadata.delta import ImageDelta
 from metadata.image import EMPTY, TOPIC_RESOURCE, MetadataImage, PartitionRegistration
+from storage.log_dir import LogDirectory
 from wire.apis import ErrorCode
 from wire.errors import FatalError
 from wire.exits import EXIT_LOG_DIRECTORY_FAILED
@@ -158,10 +159,12 @@ class ReplicaManager:
     # -- the image -----------------------------------------------------------------------------
 
     def on_image(self, image: MetadataImage, delta: ImageDelta | None = None) -> None:
-        """The committed image is this now; `delta` is what changed, found here where absent."""
-        if delta is None:
-            delta = compare(self._served, image)
-        self.image = self._served = image
+        """The committed image is this now; `delta` is what changed, None where that isn't known."""
+        before, self.image = self._served, image
+        self._served = image
+        if delta is None or delta.full:
+            self._take_over(before, image)
+            return
         if delta.configs_changed or delta.topics_deleted:
             self._settings_of.clear()
         if delta.brokers_changed:
@@ -179,6 +182,25 @@ class ReplicaManager:
                     self._partition_changed(topic.name, topic_id, index, partition)
         if delta.configs_changed:
             self._configs_changed(delta)
+
+    def _take_over(self, before: MetadataImage, image: MetadataImage) -> None:
+        """Takes what concerns this broker from an image about which nothing else is known: what it
+        hosts now, and what it is to host. The others' partitions aren't looked at."""
+        self._settings_of.clear()
+        self._brokers_changed()
+        for topic_id, index in list(self._by_id):
+            replica = self._by_id[topic_id, index]
+            topic = image.topic_by_id(topic_id)
+            partition = None if topic is None else topic.partitions.get(index)
+            if partition is None:
+                self._remove(replica, ErrorCode.unknown_topic_or_partition)
+            elif partition != before.partition(topic_id, index):
+                self._partition_changed(replica.topic, topic_id, index, partition)
+        for topic, index in image.partitions_of_broker(self.config.node_id):
+            if (topic.id, index) not in self._by_id:
+                self._partition_changed(topic.name, topic.id, index, topic.partitions[index])
+        if image.configs is not before.configs:
+            self._settings_changed(list(self._by_id.values()))
 
     def on_past_image(self, image: MetadataImage) -> None:
         """An image from before this node has caught up: it names topics, but nothing is done."""
@@ -221,13 +243,15 @@ class ReplicaManager:
     def _configs_changed(self, delta: ImageDelta) -> None:
         topics = [name for kind, name in delta.configs_changed if kind == TOPIC_RESOURCE]
         everything = len(topics) < len(delta.configs_changed)
-        for replica in list(self._by_id.values()):
-            if everything or replica.topic in topics:
-                settings = self._settings(replica.topic)
-                if settings != replica.settings:
-                    replica.settings = settings
-                    replica.log.config = settings.log
-                    replica.tell(MinIsr(settings.min_isr))
+        self._settings_changed([r for r in self._by_id.values() if everything or r.topic in topics])
+
+    def _settings_changed(self, replicas: list[Replica]) -> None:
+        for replica in replicas:
+            settings = self._settings(replica.topic)
+            if settings != replica.settings:
+                replica.settings = settings
+                replica.log.config = settings.log
+                replica.tell(MinIsr(settings.min_isr))
 
     # -- opening and removing ------------------------------------------------------------------
 
@@ -243,8 +267,8 @@ class ReplicaManager:
                 # Opening a clean log never waits by itself: here others get their turn.
                 await asyncio.sleep(0)
                 await work()
-            except DiskError as error:
-                raise FatalError(EXIT_LOG_DIRECTORY_FAILED, f"{directory}: {error}") from error
+            except DirectoryOffline as error:
+                self._log.error("replica_offline", directory=directory, reason=str(error))
             finally:
                 self._slots.give()
                 if self._directory_tasks.get(directory) is task:
@@ -296,6 +320,16 @@ class ReplicaManager:
         partition: PartitionRegistration,
     ) -> None:
         log = stored.log
+        for damage in log.recovery.all_damage:
+            self._log.error(
+                "log_damaged",
+                topic=topic,
+                partition=index,
+                path=damage.path,
+                position=damage.position,
+                offset=damage.offset,
+                reason=damage.reason,
+            )
         settings = self._settings(topic)
         log.config = settings.log
         core = PartitionCore(
@@ -347,7 +381,9 @@ class ReplicaManager:
     def tick(self) -> None:
         """Looks for replicas that lag; to be called every half replica.lag.time.max.ms."""
         for replica in list(self._by_id.values()):
-            replica.tell(Tick())
+            # Followers can't fetch from a failed one, which doesn't make them laggards.
+            if not replica.failed:
+                replica.tell(Tick())
 
     def delete_retired_segments(self) -> int:
         """Applies retention to every log; how many segments went."""
@@ -356,7 +392,11 @@ class ReplicaManager:
         for replica in self:
             if replica.failed:
                 continue
-            count += replica.log.delete_retired_segments(wall_ms, replica.core.high_watermark)
+            try:
+                count += replica.log.delete_retired_segments(wall_ms, replica.core.high_watermark)
+            except DiskError as error:
+                self.disk_failed(replica, error)
+                continue
             replica.log_start_moved()
         return count
 
@@ -385,16 +425,29 @@ class ReplicaManager:
         self._log.error("read_failed", topic=topic, partition=index, reason=str(error))
 
     def disk_failed(self, replica: Replica, error: Exception) -> None:
-        """The disk refused an append. A full one may have room again: it is only refused."""
+        """The log refused a change. If the disk did, its directory goes offline; but a full one is
+        kept where there is no other, since it may have room again."""
         self._log.error(
-            "append_failed", topic=replica.topic, partition=replica.index, reason=str(error)
+            "write_failed", topic=replica.topic, partition=replica.index, reason=str(error)
         )
-        if isinstance(error, DiskError) and not isinstance(error, DiskFull):
-            replica.failed = True
-            if len(self.store.directories) == 1:
-                self._on_fatal(
-                    FatalError(EXIT_LOG_DIRECTORY_FAILED, f"the only log directory failed: {error}")
-                )
+        directory = replica.stored.directory
+        if isinstance(error, DiskFull) and self.store.online == [directory]:
+            return
+        if isinstance(error, DiskError):
+            self.store.fail(directory, error)
+
+    def directory_failed(self, directory: LogDirectory, error: DiskError) -> None:
+        """A log directory is offline: its replicas answer KAFKA_STORAGE_ERROR from now on."""
+        self._log.error("log_directory_failed", path=directory.path, reason=str(error))
+        for replica in self:
+            if replica.stored.directory is directory and not replica.failed:
+                replica.failed = True
+                self._on_forget(replica)
+                replica.closed(ErrorCode.kafka_storage_error)
+        if not self.store.online:
+            self._on_fatal(
+                FatalError(EXIT_LOG_DIRECTORY_FAILED, f"no log directory is left: {error}")
+            )
 
     async def close(self) -> None:
         """Ends waiting requests and openings, and writes the high watermarks down."""

@@ -1,4 +1,4 @@
-"""What changed between two images: collected while records are applied, or found by comparing."""
+"""What changed between two images, collected while records are applied."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from metadata.records import types as t
 class ImageDelta:
     """The change from `previous` to `image`. Dicts are ordered sets in the order of change.
 
-    `full` says that `image` came from a snapshot; the sets then come from a comparison, so a
-    reader need not care. `topics_changed` has the partitions created or changed (a new topic has
-    an entry even without partitions), `topics_deleted` the names of topics that went."""
+    `topics_changed` has the partitions created or changed (a new topic has an entry even without
+    partitions), `topics_deleted` the names of topics that went.
+
+    `full` says that `image` came from a snapshot and replaces all there was: topics and configs
+    are not listed then, since to compare a million would hold everything up for seconds. Who
+    follows them takes what concerns it from the image (its indexes lead to a broker's own)."""
 
     previous: MetadataImage
     image: MetadataImage
@@ -57,7 +60,8 @@ class ImageDelta:
     def empty(self) -> bool:
         """Whether the image only moved on in the log."""
         return not (
-            self.topics_changed
+            self.full
+            or self.topics_changed
             or self.topics_deleted
             or self.brokers_changed
             or self.controllers_changed
@@ -179,22 +183,11 @@ def _changed_keys(before: Map[Any, Any], after: Map[Any, Any]) -> dict[Any, None
     return dict.fromkeys(sorted(changed))
 
 
-def compare(previous: MetadataImage, image: MetadataImage) -> ImageDelta:
-    """The change between any two images, found by looking at both; it takes time in proportion
-    to their size. Sets come out sorted."""
+def replaced(previous: MetadataImage, image: MetadataImage) -> ImageDelta:
+    """The change where an image replaces another as a whole (see `ImageDelta.full`)."""
     delta = ImageDelta(previous, image, full=True)
-    before, after = previous.topics.by_id, image.topics.by_id
-    for topic_id in sorted(before):
-        if topic_id not in after:
-            delta.topics_deleted[topic_id] = before[topic_id].name
-    for topic_id in sorted(after):
-        old, new = before.get(topic_id), after[topic_id]
-        if old is None or old.partitions != new.partitions:
-            known = Map() if old is None else old.partitions
-            delta.topics_changed[topic_id] = _changed_keys(known, new.partitions)
     delta.brokers_changed = _changed_keys(previous.brokers, image.brokers)
     delta.controllers_changed = _changed_keys(previous.controllers, image.controllers)
-    delta.configs_changed = _changed_keys(previous.configs, image.configs)
     delta.features_changed = previous.features != image.features
     delta.quotas_changed = previous.quotas != image.quotas
     delta.scram_changed = previous.scram != image.scram

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from metadata.delta import ImageDelta, compare, note
+from metadata.delta import ImageDelta, note, replaced
 from metadata.features import unsupported
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import UnknownRecord, decode
@@ -22,9 +22,6 @@ from metadata.records.types import (
 from wire.control import ControlType
 from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_UNREADABLE_LOG, EXIT_UNSUPPORTED_LEVEL
-
-"""Exit code of a node whose committed log holds a record that cannot be decoded."""
-
 
 _VOTER_RECORDS: Final = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 
@@ -85,8 +82,8 @@ class ImageLoader:
         voters: Iterable[tuple[int, Any]] | None = None,
     ) -> ImageDelta:
         """Replace everything by a snapshot: `end_offset` is exclusive, `timestamp_ms` that of the
-        last batch it covers, `voters` (id, directory id) pairs. Returns the comparison of the
-        images before and after. A large snapshot is better taken in slices: `start_snapshot`."""
+        last batch it covers, `voters` (id, directory id) pairs. Returns a full delta. A large
+        snapshot is better taken in slices: `start_snapshot`."""
         load = self.start_snapshot(end_offset, epoch, timestamp_ms)
         load.add(values)
         return load.finish(kraft_version=kraft_version, voters=voters)
@@ -98,7 +95,7 @@ class ImageLoader:
 
     def replace(self, image: MetadataImage) -> ImageDelta:
         """Publish an image in place of everything before, an open transaction included."""
-        delta = compare(self.image, image)
+        delta = replaced(self.image, image)
         self._open = None
         self._publish(delta)
         return delta
@@ -163,7 +160,7 @@ class SnapshotLoad:
         kraft_version: int | None = None,
         voters: Iterable[tuple[int, Any]] | None = None,
     ) -> ImageDelta:
-        """Publish the snapshot's image; returns the comparison with the one before."""
+        """Publish the snapshot's image; returns a full delta."""
         image = self._image._replace(
             kraft_version=kraft_version,
             voters=None if voters is None else tuple(sorted(voters)),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import heapq
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
 
 from metadata.image import METADATA_VERSION, MetadataImage
 from metadata.records import Endpoint, Feature, Record, UnknownRecord, encode, version_for
@@ -17,6 +19,11 @@ from metadata.registrations import (
 )
 
 Versioned = tuple[Record | UnknownRecord, int]
+K = TypeVar("K")
+
+# Records of a slice and keys sorted at once: each is a few milliseconds of work.
+_SLICE = 128
+_RUN = 5_000
 
 
 def _holding(record: Record, metadata_version: int) -> Versioned:
@@ -87,11 +94,37 @@ def partition_record(
     )
 
 
-def _topic(topic: TopicImage, metadata_version: int) -> Iterator[Versioned]:
-    yield t.TopicRecord(name=topic.name, topic_id=topic.id), 0
-    for index in sorted(topic.partitions):
-        record = partition_record(topic.id, index, topic.partitions[index])
-        yield _holding(record, metadata_version)
+def _in_order(keys: Iterable[K], key: Callable[[K], Any] | None = None) -> Iterator[K | None]:
+    """The keys sorted, with a None after each stretch of the work that goes before the first:
+    a million keys take longer to sort than anybody could wait for in one piece."""
+    rest = iter(keys)
+    runs: list[list[K]] = []
+    while run := list(islice(rest, _RUN)):
+        run.sort(key=key)
+        runs.append(run)
+        yield None
+    yield from runs[0] if len(runs) == 1 else heapq.merge(*runs, key=key)  # type: ignore[arg-type]
+
+
+def _topics(image: MetadataImage, metadata_version: int) -> Iterator[Versioned | None]:
+    for name in _in_order(image.topics_by_name):
+        if name is None:
+            yield None
+            continue
+        topic = image.topics_by_name[name]
+        yield t.TopicRecord(name=name, topic_id=topic.id), 0
+        yield from _partitions(topic, metadata_version)
+
+
+def _partitions(topic: TopicImage, metadata_version: int) -> Iterator[Versioned | None]:
+    partitions = topic.partitions
+    few = len(partitions) <= _RUN
+    for index in sorted(partitions) if few else _in_order(partitions):
+        if index is None:
+            yield None
+        else:
+            record = partition_record(topic.id, index, partitions[index])
+            yield _holding(record, metadata_version)
 
 
 def _feature_records(image: MetadataImage) -> Iterator[Versioned]:
@@ -102,8 +135,12 @@ def _feature_records(image: MetadataImage) -> Iterator[Versioned]:
         yield t.ZkMigrationStateRecord(zk_migration_state=image.zk_migration_state), 0
 
 
-def _config_records(image: MetadataImage) -> Iterator[Versioned]:
-    for kind, resource in sorted(image.configs):
+def _config_records(image: MetadataImage) -> Iterator[Versioned | None]:
+    for found in _in_order(image.configs):
+        if found is None:
+            yield None
+            continue
+        kind, resource = found
         values = image.configs[kind, resource]
         for name in sorted(values):
             record = t.ConfigRecord(
@@ -138,18 +175,15 @@ def _scram_records(image: MetadataImage) -> Iterator[Versioned]:
         yield record, 0
 
 
-def records_of(image: MetadataImage) -> Iterator[Versioned]:
-    """(record, version) of everything in the image, in the order of Kafka's own snapshots and
-    sorted within each part. Applied to an empty image they give the same state. kraft.version
-    and voters are control records of the snapshot's header and not among them."""
+def _records(image: MetadataImage) -> Iterator[Versioned | None]:
+    """The records of `records_of`, with a None wherever work was done that gave none yet."""
     level = image.metadata_version
     yield from _feature_records(image)
     for broker_id in sorted(image.brokers):
         yield _holding(broker_record(image.brokers[broker_id]), level)
     for controller_id in sorted(image.controllers):
         yield controller_record(image.controllers[controller_id]), 0
-    for name in sorted(image.topics_by_name):
-        yield from _topic(image.topics_by_name[name], level)
+    yield from _topics(image, level)
     yield from _config_records(image)
     yield from _quota_records(image)
     if image.next_producer_id is not None:
@@ -159,14 +193,34 @@ def records_of(image: MetadataImage) -> Iterator[Versioned]:
             ),
             0,
         )
-    for acl_id in sorted(image.acls):
-        yield image.acls[acl_id], 0
+    for acl_id in _in_order(image.acls, lambda found: found.int):
+        yield None if acl_id is None else (image.acls[acl_id], 0)
     yield from _scram_records(image)
     for token_id in sorted(image.tokens):
         yield image.tokens[token_id], 0
+
+
+def records_of(image: MetadataImage) -> Iterator[Versioned]:
+    """(record, version) of everything in the image, in the order of Kafka's own snapshots and
+    sorted within each part. Applied to an empty image they give the same state. kraft.version
+    and voters are control records of the snapshot's header and not among them."""
+    return (found for found in _records(image) if found is not None)
 
 
 def values_of(image: MetadataImage) -> Iterator[bytes]:
     """The framed values of `records_of`, ready for a snapshot's batches."""
     for record, version in records_of(image):
         yield encode(record, version)
+
+
+def slices_of(image: MetadataImage) -> Iterator[list[bytes]]:
+    """The same values, each list the work of a few milliseconds, for a writer that lets others
+    have their turn in between. A list may be empty."""
+    values: list[bytes] = []
+    for found in _records(image):
+        if found is not None:
+            values.append(encode(*found))
+        if found is None or len(values) == _SLICE:
+            yield values
+            values = []
+    yield values

@@ -3,12 +3,13 @@
 Controller and broker of a combined node, the gRPC door and Watch all see the same image, in the
 order in which they subscribed. The publisher also decides when a snapshot is due: after so many
 bytes or so long a time (KIP-630), from the image itself, which is a value, while the log moves on.
+Reading and writing one are both cut into slices of a few milliseconds, so that nobody waits long.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -17,8 +18,7 @@ import structlog
 from metadata.delta import ImageDelta
 from metadata.image import MetadataImage
 from metadata.loader import ImageLoader
-from metadata.records import encode
-from metadata.snapshot import records_of
+from metadata.snapshot import slices_of
 from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
 from raft.voters import ReplicaKey
 from wire.errors import FatalError
@@ -28,6 +28,11 @@ from world.env import Env
 ImageSubscriber = Callable[[MetadataImage, ImageDelta], None]
 LeaderSubscriber = Callable[[LeaderAndEpoch], None]
 BatchSubscriber = Callable[[CommittedBatch], None]
+
+# Records applied at once: some milliseconds of work.
+_SLICE = 128
+# After so many records what they made of the image is taken out of the collector's sight.
+_SETTLE_RECORDS = 10_000
 
 
 def _voter_keys(voters: tuple[ReplicaKey, ...] | None) -> list[tuple[int, UUID]] | None:
@@ -40,7 +45,7 @@ class SnapshotStore(Protocol):
     """What the publisher needs of the quorum to keep a snapshot."""
 
     async def write_snapshot(
-        self, offset: int, epoch: int, last_timestamp_ms: int, values: Iterator[bytes]
+        self, offset: int, epoch: int, last_timestamp_ms: int, slices: Iterable[Sequence[bytes]]
     ) -> bool:
         """Whether it is kept; False where there is one as new, or no room."""
         ...
@@ -68,6 +73,8 @@ class MetadataPublisher:
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = env.clock.now_ms()
         self._snapshot_task: asyncio.Task[None] | None = None
+        self._unsettled = 0
+        self._failed = False
         self._log = structlog.get_logger("metadata")
         self.store: SnapshotStore | None = None
         self.leader = LeaderAndEpoch(None, 0)
@@ -104,6 +111,8 @@ class MetadataPublisher:
 
     def on_batch(self, batch: CommittedBatch) -> None:
         """One committed batch, in log order."""
+        if self._failed:
+            return  # an image that lacks a batch must not be seen, however soon the node stops
         try:
             delta = self._loader.on_batch(
                 batch.base_offset,
@@ -114,6 +123,7 @@ class MetadataPublisher:
                 batch.last_offset,
             )
         except FatalError as error:
+            self._failed = True
             self._on_fatal(error)
             return
         self._publish(delta)
@@ -121,21 +131,25 @@ class MetadataPublisher:
             subscriber(batch)
         self._bytes_since_snapshot += batch.size_bytes
         self._snapshot_if_due()
+        self._settle(len(batch.values))
 
-    def on_snapshot(self, snapshot: SnapshotView) -> None:
-        """A snapshot that replaces all there was before."""
-        try:
-            delta = self._loader.on_snapshot(
-                snapshot.end_offset,
-                snapshot.epoch,
-                snapshot.timestamp_ms,
-                snapshot.values,
-                kraft_version=snapshot.kraft_version or None,
-                voters=_voter_keys(snapshot.voters),
-            )
-        except FatalError as error:
-            self._on_fatal(error)
-            return
+    async def on_snapshot(self, snapshot: SnapshotView) -> None:
+        """A snapshot that replaces all there was before; that stays in sight until it is read.
+
+        Raises FatalError where it can't be taken for the cluster's state.
+        """
+        load = self._loader.start_snapshot(
+            snapshot.end_offset, snapshot.epoch, snapshot.timestamp_ms
+        )
+        async for values in snapshot.slices:
+            for start in range(0, len(values), _SLICE):
+                part = values[start : start + _SLICE]
+                load.add(part)
+                self._settle(len(part))
+                await asyncio.sleep(0)  # others first
+        delta = load.finish(
+            kraft_version=snapshot.kraft_version or None, voters=_voter_keys(snapshot.voters)
+        )
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = self._env.clock.now_ms()
         self._publish(delta)
@@ -154,6 +168,14 @@ class MetadataPublisher:
         for subscriber in self._image_subscribers:
             subscriber(delta.image, delta)
 
+    def _settle(self, records: int) -> None:
+        """The image is large and stands for long. If the collector went over all of it again and
+        again, everything would stand still for a second at a million partitions."""
+        self._unsettled += records
+        if self._unsettled >= _SETTLE_RECORDS:
+            self._unsettled = 0
+            self._env.settle_memory()
+
     def _snapshot_if_due(self) -> None:
         waited_ms = self._env.clock.now_ms() - self._last_snapshot_ms
         due = self._bytes_since_snapshot >= self._snapshot_bytes or (
@@ -169,11 +191,10 @@ class MetadataPublisher:
         )
 
     async def _write_snapshot(self, store: SnapshotStore, image: MetadataImage) -> None:
-        values = (encode(record, version) for record, version in records_of(image))
         end_offset = image.last_offset + 1
         try:
             kept = await store.write_snapshot(
-                end_offset, image.last_epoch, image.last_timestamp_ms, values
+                end_offset, image.last_epoch, image.last_timestamp_ms, slices_of(image)
             )
         except FatalError as error:
             self._on_fatal(error)

@@ -90,15 +90,16 @@ class Applier:
         self._committed = max(self._committed, snapshot.offset)
         self._start(self._load(snapshot, self._task), "raft-load-snapshot")
 
-    async def _load(
-        self, snapshot: OffsetAndEpoch, before: asyncio.Task[None] | None
-    ) -> None:
+    async def _load(self, snapshot: OffsetAndEpoch, before: asyncio.Task[None] | None) -> None:
         if before is not None and not before.done():
             await asyncio.wait([before])
-        facts = self._log.snapshots.complete[snapshot]
-        file = self._log.snapshots.open(snapshot)
-        assert file is not None
-        await self._listener.on_snapshot(view(self._log.env, file, facts))
+        env, snapshots = self._log.env, self._log.snapshots
+        # Opened for this alone, so that it stays open should the snapshot be dropped meanwhile.
+        file = env.disk.open(snapshots.path(snapshot))
+        try:
+            await self._listener.on_snapshot(view(env, file, snapshots.complete[snapshot]))
+        finally:
+            file.close()
         self.applied = snapshot.offset
 
     def tell_leader(self, leader: LeaderAndEpoch, after: int) -> None:

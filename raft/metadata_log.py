@@ -57,7 +57,7 @@ class MetadataLog:
         disk = self.env.disk
         disk.make_dirs(self.directory)
         await disk.sync_dir(self._parent)
-        self.snapshots.load()
+        await self.snapshots.load()
         self._synced = SyncedOffset(disk, self.directory)
         synced = self._synced.offset
         self.log = await Log.open(
@@ -205,23 +205,19 @@ class MetadataLog:
         At least one snapshot stays. The id of the oldest kept if the log begins there now.
         """
         wall_ms = self.env.clock.wall_ms()
-        config = self.config
-        snapshots = self.snapshots
-        dropped = False
+        config, log, snapshots = self.config, self.log, self.snapshots
+        begins: OffsetAndEpoch | None = None
         while len(snapshots.complete) > 1:
             oldest, following = list(snapshots.complete)[:2]
-            too_big = self.log.size + snapshots.size > config.retention_bytes
+            too_big = log.size + snapshots.size > config.retention_bytes
             age_ms = wall_ms - snapshots.complete[oldest].timestamp_ms
-            if not too_big and age_ms <= config.retention_ms:
+            if (not too_big and age_ms <= config.retention_ms) or following.offset > log.end_offset:
                 break
             snapshots.drop_before(following)
-            dropped = True
-        earliest = snapshots.earliest
-        if not dropped or earliest is None or earliest.offset > self.log.end_offset:
-            return None
-        self.log.advance_log_start(earliest.offset)
-        self.log.delete_retired_segments(wall_ms, earliest.offset)
-        return earliest
+            log.advance_log_start(following.offset)
+            log.delete_retired_segments(wall_ms, following.offset)
+            begins = following
+        return begins
 
     async def close(self, *, clean: bool) -> None:
         await self.log.close(clean)

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from net.handlers import Api, Later, Request
+from net.handlers import Api, CloseConnection, Later, Request
 from raft import snapshot_writer
 from raft.applier import Applier
 from raft.config import RaftConfig
@@ -186,6 +186,7 @@ class RaftNode:
         for timer in (self._timer, self._cleaning):
             if timer is not None:
                 timer.cancel()
+        self._performer.drop_calls(f"node {self.node_id} takes part in the quorum no more")
 
     def fail(self, error: FatalError) -> None:
         """This node cannot go on."""
@@ -243,7 +244,9 @@ class RaftNode:
         self.tell(Tick())
 
     def _ask(self, request: Request, message: Message, call: Call) -> Later:
-        """A request of another member comes in."""
+        """A request of another member comes in. Raises CloseConnection once we have stopped."""
+        if self.stopped:
+            raise CloseConnection(f"node {self.node_id} takes part in the quorum no more")
         self._tokens += 1
         token, link = self._tokens, request.connection.number
         later = Later()
@@ -375,10 +378,11 @@ class RaftNode:
         self.tell(Resign())
 
     async def write_snapshot(
-        self, offset: int, epoch: int, last_timestamp_ms: int, values: Iterable[bytes]
+        self, offset: int, epoch: int, last_timestamp_ms: int, slices: Iterable[Sequence[bytes]]
     ) -> bool:
         """Keep the state as of `offset` (exclusive) and `epoch` as a snapshot, and drop what
-        retention no longer wants. `offset` ends a batch that was handed to the listener.
+        retention no longer wants. `offset` ends a batch that was handed to the listener; others
+        have their turn after each of the `slices`, which hold the records' values.
 
         Whether it was: if the disk is full nothing is kept, and all goes on. Raises FatalError
         if the disk failed.
@@ -404,7 +408,7 @@ class RaftNode:
                 self.log.snapshots,
                 snapshot,
                 last_timestamp_ms,
-                values,
+                slices,
                 kraft_version=self.kraft_version,
                 voters=voters,
             )
@@ -420,7 +424,14 @@ class RaftNode:
         return True
 
     def _trim(self) -> None:
-        earliest = self.log.trim()
+        try:
+            earliest = self.log.trim()
+        except DiskFull as error:
+            logger.error("log_not_trimmed", reason=str(error))
+            return
+        except DiskError as error:
+            self.fail_for(error)
+            return
         if earliest is not None:
             logger.info("log_trimmed", start=earliest.offset)
             self.tell(LogStartAdvanced(earliest))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 
-from net.handlers import FileRange, Later
+from net.handlers import CloseConnection, FileRange, Later
 from raft import effects as fx
 from raft.applier import Applier, decode_batch
 from raft.events import LogSynced, ServeParked, SnapshotFrozen
@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 
 logger = structlog.get_logger("raft")
 _SNAPSHOT_SLICE_MAX = 8 << 20
+
+
+def _slice_of(file: File, position: int, length: int) -> Slice:
+    """Bytes to answer with: from memory where they are there, else sent as the disk gives them."""
+    data = file.pread_nowait(length, position)
+    if data is not None and len(data) == length:
+        return Slice(data, length)
+    return Slice(FileRange(file, position, length), length)
 
 
 class OwnBatch:
@@ -154,9 +162,8 @@ class Performer:
             else:
                 wanted = min(max(call.records_max_bytes, 0), _SNAPSHOT_SLICE_MAX)
                 size = min(file.size() - response.position, wanted)
-                bytes_ = file.pread(size, response.position)
-                data = Slice(bytes_, len(bytes_))
-                response = response._replace(size=file.size(), length=len(bytes_))
+                data = _slice_of(file, response.position, size)
+                response = response._replace(size=file.size(), length=size)
         later.set(self._node.quorum_apis.reply(call, response, data))
 
     def _records(self, offset: int, call: Call) -> Slice | None:
@@ -168,10 +175,7 @@ class Performer:
             return None  # trimmed meanwhile: the next fetch is told so
         if part is None:
             return None
-        data = part.file.pread_nowait(part.length, part.position)
-        if data is not None and len(data) == part.length:
-            return Slice(data, part.length)
-        return Slice(FileRange(part.file, part.position, part.length), part.length)
+        return _slice_of(part.file, part.position, part.length)
 
     def _serve_parked_soon(self, effect: fx.ServeParkedSoon) -> None:
         if not self._serve_asked:
@@ -314,6 +318,14 @@ class Performer:
         fx.Resigned: _resigned,
         fx.Fatal: _fatal,
     }
+
+    def drop_calls(self, reason: str) -> None:
+        """Close the connections of those who wait for an answer: we have none any more, and they
+        find out sooner than by waiting."""
+        for token in list(self.calls):
+            entry = self.calls.pop(token, None)
+            if entry is not None:
+                entry[0].fail(CloseConnection(reason))
 
     async def close(self) -> None:
         """End what is under way; a sync or a write that has begun is waited for."""

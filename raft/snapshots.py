@@ -15,7 +15,7 @@ from raft.voters import OffsetAndEpoch, ReplicaKey
 from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, decode_records, read_header
 from wire.control import ControlType, Voter, decode_control, voters_of
 from wire.errors import DecodeError
-from world.env import Env, File
+from world.env import DiskError, Env, File
 
 SUFFIX = ".checkpoint"
 PART = ".part"
@@ -152,8 +152,11 @@ class SnapshotStore:
         self._files: dict[OffsetAndEpoch, File] = {}
         self._dropped: list[str] = []
 
-    def load(self) -> None:
-        """Find what is there. Half-written files go; unusable ones are noted and left alone."""
+    async def load(self) -> None:
+        """Find what is there; every file is read whole, off the loop.
+
+        Half-written files go; unusable ones are noted and left alone.
+        """
         for name in self._disk.list_dir(self._directory):
             path = f"{self._directory}/{name}"
             if name.endswith((SUFFIX + PART, SUFFIX + DELETED)):
@@ -164,7 +167,7 @@ class SnapshotStore:
                 continue
             file = self._disk.open(path)
             try:
-                facts = examine(file, snapshot)
+                facts = await self._env.run_blocking(examine, file, snapshot)
             except (SnapshotUnusable, DecodeError) as error:
                 self.unusable[path] = str(error)
             else:
@@ -215,23 +218,27 @@ class SnapshotStore:
     async def freeze(self, part: File, snapshot: OffsetAndEpoch) -> SnapshotFacts:
         """Check a finished part, make it durable and give it its name.
 
-        SnapshotUnusable if it isn't complete; it is removed then. The part is closed either way.
+        SnapshotUnusable if it isn't complete, DiskError if the disk refuses; the part is gone then.
+        It is closed either way.
         """
         try:
             facts: SnapshotFacts = await self._env.run_blocking(examine, part, snapshot)
             await part.sync()
-        except (SnapshotUnusable, DecodeError) as error:
             part.close()
-            self._disk.remove(part.path)
+            self._disk.rename(part.path, self.path(snapshot))
+            await self._disk.sync_dir(self._directory)
+        except DecodeError as error:
+            self.discard(part)
             raise SnapshotUnusable(str(error)) from error
-        part.close()
-        self._disk.rename(part.path, self.path(snapshot))
-        await self._disk.sync_dir(self._directory)
+        except (SnapshotUnusable, DiskError):
+            self.discard(part)
+            raise
         self.complete[snapshot] = facts
         self.complete = dict(sorted(self.complete.items()))
         return facts
 
     def discard(self, part: File) -> None:
+        """Close and remove a part."""
         part.close()
         if self._disk.exists(part.path):
             self._disk.remove(part.path)
@@ -239,12 +246,12 @@ class SnapshotStore:
     def drop_before(self, snapshot: OffsetAndEpoch) -> None:
         """Take all older snapshots out of use; `remove_dropped` frees their space."""
         for old in [old for old in self.complete if old < snapshot]:
+            self._disk.rename(self.path(old), self.path(old) + DELETED)
+            self._dropped.append(self.path(old) + DELETED)
             del self.complete[old]
             file = self._files.pop(old, None)
             if file is not None:
                 file.close()
-            self._disk.rename(self.path(old), self.path(old) + DELETED)
-            self._dropped.append(self.path(old) + DELETED)
 
     async def remove_dropped(self) -> None:
         """Remove the files of dropped snapshots, off the loop: a large one takes long."""

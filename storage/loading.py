@@ -18,7 +18,13 @@ from storage.index import ActiveIndex, plausible
 from storage.leftovers import make_directory, sweep
 from storage.producers import ProducerState
 from storage.scan import Damage, Scan, ScanRules, only_zeros, scan_segment
-from storage.segment import Segment, create_segment, rebuild_tail, stored_index
+from storage.segment import (
+    IndexIsWrong,
+    Segment,
+    create_segment,
+    rebuild_tail,
+    stored_index,
+)
 from wire import checkpoints, partition_metadata
 from wire.errors import DamagedFile
 from world.env import Env
@@ -222,6 +228,7 @@ class Loader:
                 sound = plausible(self._disk, index, time_index, segment.size)
             if not sound:
                 await self._rebuild_index(segment)
+            await self._check_reach(segment, bases[position + 1])
             self.end_offset = bases[position + 1]
             return
         active = ActiveIndex(self._config.index_interval_bytes)
@@ -240,6 +247,31 @@ class Loader:
             return
         if segment.size:
             segment.first_timestamp = segment.header_at(0).max_timestamp
+
+    async def _check_reach(self, segment: Segment, next_base: int) -> None:
+        """Note it if a segment ends before the one that follows it begins.
+
+        Both were synced in full, so somebody has emptied, cut or removed a file since. Compaction
+        leaves such holes too: where it is on, nothing can be said.
+        """
+        start = self._options.log_start_offset or 0
+        if self._config.cleanup_compact or next_base <= start:
+            return
+        try:
+            try:
+                last = segment.last_header()
+            except IndexIsWrong:
+                await self._rebuild_index(segment)
+                last = segment.last_header()
+        except DamagedFile as error:
+            self.recovery.all_damage.append(
+                Damage(segment.base_offset, error.path, error.position, error.reason)
+            )
+            return
+        end = segment.base_offset if last is None else last.next_offset
+        if end < next_base:
+            reason = f"the records from offset {end} to {next_base - 1} are missing"
+            self.recovery.all_damage.append(Damage(end, segment.file.path, segment.size, reason))
 
     async def _trim_zeros(self, segment: Segment, next_base: int) -> bool:
         """Whether zeros were cut off a segment that another follows.

@@ -189,7 +189,8 @@ class Env:
     """All that a node may touch.
 
     `run_blocking(fn, *args)` runs a function on a small pool of threads and returns its
-    result; the function must touch nothing that the event loop also changes.
+    result; the function must touch nothing that the event loop also changes. `settle_memory()`
+    says that much was built that stands for long: the collector need not look at it again.
     """
 
     clock: Clock
@@ -197,6 +198,7 @@ class Env:
     ids: Ids
     disk: Disk
     run_blocking: Callable[..., Awaitable[Any]]
+    settle_memory: Callable[[], None] = lambda: None
 
 
 class ChanceIds:

@@ -1,7 +1,7 @@
 """The operating system behind the ports of world.env.
 
-fdatasync and directory syncs run in one thread of their own, so that a slow disk never
-holds back the readers' threads; other blocking work has a small pool.
+fdatasync and directory syncs run in threads of their own, so that a slow disk never holds back
+the readers' threads; other blocking work has a small pool.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import gc
 import os
 import random
 import shutil
@@ -33,6 +34,8 @@ from world.env import (
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
 _IOV_MAX = 1024
 _BLOCKING_THREADS = 4
+# A log has one sync under way at a time; those of several logs don't wait for each other.
+_SYNC_THREADS = 4
 _RWF_NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
@@ -245,13 +248,13 @@ class RealDisk:
 
     def __init__(self) -> None:
         self.nowait = _RWF_NOWAIT is not None and hasattr(os, "preadv")
-        self._sync_thread = ThreadPoolExecutor(1, thread_name_prefix="fdatasync")
+        self._sync_threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="fdatasync")
 
     async def sync_handle(self, handle: _Handle, path: str) -> None:
-        """Sync one descriptor in the sync thread. Raises SyncFailed."""
+        """Sync one descriptor in a sync thread. Raises SyncFailed."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._sync_thread, _sync_descriptor, handle)
+            await loop.run_in_executor(self._sync_threads, _sync_descriptor, handle)
         except OSError as error:
             raise SyncFailed(path, "sync", error.strerror or str(error)) from error
 
@@ -369,6 +372,12 @@ def _sync_descriptor(handle: _Handle) -> None:
         os.fsync(handle.fd)
 
 
+def _settle_memory() -> None:
+    # Collected first: what is garbage now would be kept for good.
+    gc.collect()
+    gc.freeze()
+
+
 def real_env(seed: int | None = None) -> Env:
     """The machine as an Env. `seed` fixes the random source; None draws it from the system."""
     chance = random.Random(seed if seed is not None else int.from_bytes(os.urandom(16), "big"))
@@ -383,4 +392,5 @@ def real_env(seed: int | None = None) -> Env:
         ids=ChanceIds(chance),
         disk=RealDisk(),
         run_blocking=run_blocking,
+        settle_memory=_settle_memory,
     )

@@ -158,7 +158,7 @@ def test_a_jvm_voter_loads_our_snapshot(tmp_path):
                 if number % 40 == 39:
                     await leader.node.write_snapshot(
                         leader.node.applied_offset, leader.node.leader().epoch, 1_700_000_000_000,
-                        list(leader.recorder.state),
+                        [list(leader.recorder.state)],
                     )  # fmt: skip
             snapshot = leader.node.latest_snapshot_id
             assert leader.node.status()["log_start_offset"] == snapshot.offset
@@ -189,7 +189,7 @@ def test_the_dump_tool_has_no_complaint(version, tool, tmp_path):
             await cluster.append(topic(number), topic(1000 + number))
         node = cluster[1].node
         await node.write_snapshot(
-            node.applied_offset, node.leader().epoch, 1_700_000_000_000, cluster[1].recorder.state
+            node.applied_offset, node.leader().epoch, 1_700_000_000_000, [cluster[1].recorder.state]
         )
         end = node.end_offset
         await cluster.stop()

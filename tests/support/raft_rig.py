@@ -26,9 +26,10 @@ class Recorder:
             self.values.append((batch.base_offset + index, value))
         self.control += [kind for kind, _ in batch.control]
 
-    def on_snapshot(self, snapshot):
+    async def on_snapshot(self, snapshot):
+        values = [(None, value) async for part in snapshot.slices for value in part]
         self.snapshots.append((snapshot.end_offset, snapshot.epoch))
-        self.values = [(None, value) for value in snapshot.values]
+        self.values = values
 
     def on_leader_change(self, leader):
         self.leaders.append(leader)

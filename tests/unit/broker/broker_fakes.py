@@ -42,6 +42,8 @@ class FakeController:
         self.next_producer_id = 1000
         self.server = None
         self.refuse_next = []
+        self.refuse_heartbeats = None  # an error
+        self.beats = []
         self.seen = []
         self.active = True
         # Stands in for what the envelope's request gets: (header, entity) -> response entity.
@@ -173,10 +175,13 @@ class FakeController:
         )
 
     def heartbeat(self, asked, m):
+        self.beats.append(asked)
         broker = self.image.broker(asked.broker_id)
         error = ErrorCode.none
         caught_up = stop = False
-        if broker is None or broker.epoch != asked.broker_epoch:
+        if self.refuse_heartbeats is not None:
+            error = self.refuse_heartbeats
+        elif broker is None or broker.epoch != asked.broker_epoch:
             error = ErrorCode.stale_broker_epoch
         else:
             caught_up = asked.current_metadata_offset >= broker.epoch

@@ -94,7 +94,7 @@ class Node:
         self.shell.on_committed(batch.last_offset + 1)
         self.moved.set()
 
-    def on_snapshot(self, snapshot):
+    async def on_snapshot(self, snapshot):
         raise AssertionError("no snapshot is due in these tests")
 
     def on_leader_change(self, leader):

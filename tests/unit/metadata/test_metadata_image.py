@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_samples import History
 
-from metadata.delta import compare
+from metadata.delta import ImageDelta
 from metadata.image import EMPTY, MetadataImage
 from metadata.loader import ImageLoader
 from metadata.records import decode, encode, encode_at
 from metadata.records import types as t
-from metadata.snapshot import records_of, values_of
+from metadata.snapshot import records_of, slices_of, values_of
 from metadata.state import digest, quota_text, state_json
 from wire.control import ControlType, Endpoint, Voter, decode_control, encode_voters
 from wire.errors import FatalError
@@ -303,6 +303,29 @@ def test_every_cut_into_batches_gives_the_same_image(seed) -> None:
         assert not loader.in_transaction
 
 
+def changed_keys(before, after):
+    return {k: None for k in [*before, *after] if before.get(k) != after.get(k)}
+
+
+def compare(previous, image) -> ImageDelta:
+    """The change between two images as it shows when both are looked at."""
+    delta = ImageDelta(previous, image)
+    before, after = previous.topics_by_id, image.topics_by_id
+    delta.topics_deleted = {i: before[i].name for i in before if i not in after}
+    for topic_id in after:
+        old, new = before.get(topic_id), after[topic_id]
+        if old is None or old.partitions != new.partitions:
+            known = {} if old is None else old.partitions
+            delta.topics_changed[topic_id] = changed_keys(known, new.partitions)
+    for part in ("brokers", "controllers", "configs"):
+        changed = changed_keys(getattr(previous, part), getattr(image, part))
+        setattr(delta, f"{part}_changed", changed)
+    for part in ("features", "quotas", "scram", "acls", "tokens"):
+        setattr(delta, f"{part}_changed", getattr(previous, part) != getattr(image, part))
+    delta.producer_ids_changed = previous.next_producer_id != image.next_producer_id
+    return delta
+
+
 def check_delta(delta) -> None:
     """What really changed is named in the delta (which may name more)."""
     real = compare(delta.previous, delta.image)
@@ -329,7 +352,11 @@ def test_snapshot_and_log_lead_to_the_same_image(seed) -> None:
     whole.on_batch(0, 1, 50, values[:100])
     delta = late.on_snapshot(100, 1, 50, values_of(whole.image))
     assert delta.full
-    check_delta(delta)
+    assert not delta.empty
+    assert delta.topics_changed == {}, "there may be a million: a reader looks at the image"
+    real = compare(delta.previous, delta.image)
+    assert delta.brokers_changed.keys() == real.brokers_changed.keys()
+    assert delta.features_changed == real.features_changed
     for loader in (whole, late):
         loader.on_batch(100, 2, 60, values[100:])
     assert state_json(late.image) == state_json(whole.image)
@@ -350,6 +377,27 @@ def test_a_snapshot_in_slices_is_published_at_its_end() -> None:
     assert state_json(loader.image) == state_json(image)
     assert loader.image.last_offset == 9
     assert (loader.image.last_epoch, loader.image.last_timestamp_ms) == (2, 99)
+
+
+def test_the_slices_of_a_snapshot_are_small_whatever_is_in_it() -> None:
+    records: list = [MV]
+    for number in range(3):
+        topic_id = UUID(int=7000 + number)
+        records.append(t.TopicRecord(name=f"t{number}", topic_id=topic_id))
+    for index in range(6_000):  # more than is sorted at once
+        records.append(t.PartitionRecord(partition_id=index, topic_id=UUID(int=7001)))
+    for number in range(5_500):
+        records.append(
+            t.TopicRecord(name=f"u{number % 97}-{number}", topic_id=UUID(int=10**6 + number))
+        )
+    image = build(*records)
+    slices = list(slices_of(image))
+    assert max(map(len, slices)) <= 128
+    assert [value for part in slices for value in part] == list(values_of(image))
+    names = [record.name for record, _ in records_of(image) if isinstance(record, t.TopicRecord)]
+    assert names == sorted(image.topics_by_name)
+    indexes = [r.partition_id for r, _ in records_of(image) if isinstance(r, t.PartitionRecord)]
+    assert indexes == list(range(6_000))
 
 
 def test_an_open_transaction_publishes_what_came_before_it() -> None:
@@ -387,6 +435,17 @@ def test_control_records_set_voters_and_move_the_offset() -> None:
     ]
     loader.on_snapshot(9, 1, 10, [], kraft_version=1, voters=[(3, UUID(int=903))])
     assert (loader.image.kraft_version, loader.image.voters) == (1, ((3, UUID(int=903)),))
+
+
+def test_voters_change_within_a_transaction_and_stay_when_it_is_aborted() -> None:
+    endpoint = Endpoint("CONTROLLER", "localhost", 9093)
+    control = decode_control(*encode_voters([Voter(7, UUID(int=907), (endpoint,), 0, 1)]))
+    for last in (t.EndTransactionRecord(), t.AbortTransactionRecord(reason="x")):
+        loader = ImageLoader()
+        loader.on_batch(0, 1, 10, [encode(t.BeginTransactionRecord())])
+        loader.on_batch(1, 1, 10, (), [(control.type, control.entity)])
+        loader.on_batch(2, 1, 10, [encode(last)])
+        assert loader.image.voters == ((7, UUID(int=907)),)
 
 
 def test_a_level_beyond_ours_stops_the_node_and_names_both() -> None:

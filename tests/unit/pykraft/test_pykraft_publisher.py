@@ -1,6 +1,7 @@
 """From committed batches to images and snapshots, with a store that only writes down."""
 
 import asyncio
+import dataclasses
 from uuid import UUID
 
 import pytest
@@ -27,14 +28,14 @@ class Store:
         self.gate = None
         self.has_room = True
 
-    async def write_snapshot(self, offset, epoch, last_timestamp_ms, values):
+    async def write_snapshot(self, offset, epoch, last_timestamp_ms, slices):
         if self.gate is not None:
             await self.gate.wait()
         if self.error is not None:
             raise self.error
         if not self.has_room:
             return False
-        records = [decode(value).record for value in values]
+        records = [decode(value).record for values in slices for value in values]
         self.written.append((offset, epoch, last_timestamp_ms, records))
         return True
 
@@ -68,6 +69,14 @@ class Scene:
 
 def topic(number):
     return TopicRecord(name=f"t{number}", topic_id=UUID(int=1000 + number))
+
+
+def snapshot(*slices):
+    async def give():
+        for values in slices:
+            yield values
+
+    return SnapshotView(10, 2, 77, give(), None, 0)
 
 
 def run(story, **settings):
@@ -203,7 +212,10 @@ def test_what_we_cannot_apply_stops_the_node_and_is_not_shown(values, code):
         scene.publisher.subscribe(image=lambda *a: heard.append(a), batch=heard.append)
         scene.commit(values=values)
         assert [error.exit_code for error in scene.fatal] == [code]
-        assert heard == []
+        # Nor is anything after it, however soon the node stops: it would lack a batch.
+        scene.commit(topic(1), size=10**6)
+        await scene.settle()
+        assert heard == scene.store.written == []
 
     run(story)
 
@@ -211,8 +223,7 @@ def test_what_we_cannot_apply_stops_the_node_and_is_not_shown(values, code):
 def test_a_snapshot_replaces_everything():
     async def story(scene):
         scene.commit(topic(1), size=999)
-        values = iter([encode(topic(5))])
-        scene.publisher.on_snapshot(SnapshotView(10, 2, 77, values, None, 0))
+        await scene.publisher.on_snapshot(snapshot([encode(topic(5))]))
         image = scene.publisher.image
         assert list(image.topics_by_name) == ["t5"]
         assert (image.last_offset, image.last_epoch, image.last_timestamp_ms) == (9, 2, 77)
@@ -230,5 +241,43 @@ def test_closing_ends_a_snapshot_under_way():
         scene.store.gate = asyncio.Event()
         scene.commit(topic(1), size=1000)
         await scene.settle()
+
+    run(story)
+
+
+def test_a_snapshot_is_loaded_while_others_have_their_turn():
+    async def story(scene):
+        settled = []
+        env = dataclasses.replace(memory_env(), settle_memory=lambda: settled.append(1))
+        scene.publisher._env = env
+        turns = []
+
+        async def others():
+            while True:
+                turns.append(len(scene.publisher.image.topics_by_name))
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        slices = [[encode(topic(n)) for n in range(at, at + 1500)] for at in range(0, 30_000, 1500)]
+        await scene.publisher.on_snapshot(snapshot(*slices))
+        task.cancel()
+        # Whatever the size of a batch in the file, few records are applied at once; and until all
+        # are there, the image is the one before.
+        assert len(turns) >= 30_000 / 128
+        assert set(turns[:-1]) == {0}
+        assert len(scene.publisher.image.topics_by_name) == 30_000
+        assert len(settled) == 2, "what stands for long is taken out of the collector's sight"
+
+    run(story)
+
+
+@pytest.mark.parametrize("values", [[b"\xff\xff\xff"], [encode(FeatureLevelRecord(
+    name="metadata.version", feature_level=99))]])  # fmt: skip
+def test_a_snapshot_that_we_cannot_apply_is_not_shown(values):
+    async def story(scene):
+        scene.commit(topic(1))
+        with pytest.raises(FatalError):
+            await scene.publisher.on_snapshot(snapshot([encode(topic(2))], values))
+        assert list(scene.publisher.image.topics_by_name) == ["t1"]
 
     run(story)

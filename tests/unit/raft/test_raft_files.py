@@ -120,10 +120,23 @@ def test_names():
 
 
 def write(env, snapshot, values, **rest):
-    store = SnapshotStore(env, DIR)
-    store.load()
-    asyncio.run(snapshot_writer.write(env, store, snapshot, 777, iter(values), **rest))
+    store = loaded(env)
+    asyncio.run(snapshot_writer.write(env, store, snapshot, 777, [values], **rest))
     return store
+
+
+def loaded(env):
+    store = SnapshotStore(env, DIR)
+    asyncio.run(store.load())
+    return store
+
+
+def values_in(env, store, snapshot):
+    async def read():
+        seen = view(env, store.open(snapshot), store.complete[snapshot])
+        return seen, [value async for values in seen.slices for value in values]
+
+    return asyncio.run(read())
 
 
 def test_a_snapshot_is_written_whole_and_read_back(env):
@@ -132,8 +145,8 @@ def test_a_snapshot_is_written_whole_and_read_back(env):
     store = write(env, snapshot, values)
     facts = store.complete[snapshot]
     assert (facts.timestamp_ms, facts.kraft_version, facts.voters) == (777, 0, None)
-    seen = view(store.open(snapshot), facts)
-    assert list(seen.values) == values
+    seen, found = values_in(env, store, snapshot)
+    assert found == values
     assert (seen.end_offset, seen.epoch, seen.timestamp_ms) == (5000, 7, 777)
     assert env.disk.list_dir(DIR) == [file_name(snapshot)]
 
@@ -174,8 +187,7 @@ def test_leftovers_go_and_unusable_files_stay_for_inspection(env):
     write(env, good, [b"a"])
     for name in (file_name(bad), file_name(good) + ".part", file_name(bad) + ".deleted"):
         env.disk.open(f"{DIR}/{name}", create=True).append([b"half"])
-    store = SnapshotStore(env, DIR)
-    store.load()
+    store = loaded(env)
     assert list(store.complete) == [good]
     assert list(store.unusable) == [f"{DIR}/{file_name(bad)}"]
     store.set_aside()
@@ -304,7 +316,7 @@ def test_old_snapshots_and_the_log_before_them_are_dropped(env, by):
     wall_ms = env.clock.wall_ms() - (8 * 86_400_000 if by == "age" else 0)
     for end in (20, 40, 60):
         snapshot = OffsetAndEpoch(end, 1)
-        asyncio.run(snapshot_writer.write(env, log.snapshots, snapshot, wall_ms, [b"x"]))
+        asyncio.run(snapshot_writer.write(env, log.snapshots, snapshot, wall_ms, [[b"x"]]))
     log, _ = opened(env, retention_bytes=1 if by == "size" else 1 << 20)
     if by == "nothing":
         assert log.trim() is None

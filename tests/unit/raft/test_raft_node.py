@@ -139,7 +139,7 @@ def test_a_lagging_member_loads_a_snapshot_in_slices(tmp_path):
         for i in range(3):
             end = leader.node.applied_offset
             await leader.node.write_snapshot(
-                end, leader.node.leader().epoch, 1000, list(leader.recorder.state)
+                end, leader.node.leader().epoch, 1000, [list(leader.recorder.state)]
             )
             values.append(b"more %d" % i)
             await cluster.append(values[-1])

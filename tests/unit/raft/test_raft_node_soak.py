@@ -58,7 +58,7 @@ class Soak:
             log = node.core.state.log
             if offset > log.start:
                 state = list(member.recorder.state)
-                await node.write_snapshot(offset, log.epoch_at(offset), 5, state)
+                await node.write_snapshot(offset, log.epoch_at(offset), 5, [state])
                 self.snapshots += 1
 
     async def killers(self):

@@ -1,0 +1,186 @@
+"""One of several log directories fails: its replicas are offline, the controller is told, the rest
+goes on (KIP-112, KIP-858)."""
+
+import asyncio
+
+from broker_fakes import cluster, until
+from structlog.testing import capture_logs
+from test_broker_end_to_end import batch, fetch, produce, values_of
+
+from wire.apis import ErrorCode
+from wire.exits import EXIT_LOG_DIRECTORY_FAILED
+from world.env import DiskError, DiskFull, SyncFailed
+from world.memory import Media
+
+OFTEN = {
+    "replica_high_watermark_checkpoint_interval_ms": 5,
+    "log_flush_offset_checkpoint_interval_ms": 5,
+}
+
+
+def break_under(media, path, error=DiskError):
+    """From now on every change below `path` is refused."""
+
+    def refuse(operation, at, position, data):
+        if at.startswith(f"{path}/"):
+            kind = SyncFailed if error is DiskError and operation.startswith("sync") else error
+            raise kind(at, operation, "broken")
+
+    media.before_change = refuse
+
+
+async def placed(c, broker, partitions=4):
+    """A topic over the broker's two directories; their partitions, by directory."""
+    c.controller.create_topic("t", partitions)
+    await until(lambda: broker.replicas.leaders == partitions)
+    first, second = broker.store.directories
+    return first, [i for _, i in sorted(first.logs)], second, [i for _, i in sorted(second.logs)]
+
+
+def offline_told(c):
+    return [d for beat in c.controller.beats[-1:] for d in beat.offline_log_dirs]
+
+
+def test_a_failed_directory_is_told_and_the_other_goes_on():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1, directories=2)
+            first, lost, _, kept = await placed(c, broker)
+            connection = await c.connect(1)
+            for index in lost + kept:
+                await produce(connection, "t", index, batch(b"a"))
+            break_under(media, first.path)
+            answer = await produce(connection, "t", lost[0], batch(b"b"))
+            assert answer.error_code is ErrorCode.kafka_storage_error
+            await until(lambda: offline_told(c) == [first.meta.directory_id])
+            # Every replica there is offline now, also one that nobody wrote to.
+            for index in lost:
+                answer = await fetch(connection, "t", index, 0)
+                assert answer.error_code == ErrorCode.kafka_storage_error
+            for index in kept:
+                answer = await produce(connection, "t", index, batch(b"b"))
+                assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 1)
+            assert broker.offline == len(lost)
+            assert c.fatal == []
+            await c.stop_broker(1)
+            media.before_change = lambda *rest: None
+            assert not media.mount().exists(f"{first.path}/.kafka_cleanshutdown")
+            # Started again, it takes the directory as it finds it.
+            broker = await c.start_broker(1, directories=2)
+            await until(lambda: broker.replicas.leaders == 4)
+            connection = await c.connect(1)
+            for index in lost:
+                assert values_of((await fetch(connection, "t", index, 0)).records) == [b"a"]
+
+    asyncio.run(main())
+
+
+def test_a_full_disk_takes_its_directory_offline_where_there_is_another():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1, directories=2)
+            first, lost, second, kept = await placed(c, broker)
+            connection = await c.connect(1)
+            break_under(media, first.path, DiskFull)
+            answer = await produce(connection, "t", lost[0], batch(b"b"))
+            assert answer.error_code is ErrorCode.kafka_storage_error
+            await until(lambda: offline_told(c) == [first.meta.directory_id])
+            # The last one stays: it may have room again.
+            break_under(media, second.path, DiskFull)
+            answer = await produce(connection, "t", kept[0], batch(b"b"))
+            assert answer.error_code is ErrorCode.kafka_storage_error
+            media.before_change = lambda *rest: None
+            answer = await produce(connection, "t", kept[0], batch(b"b"))
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.none, 0)
+            assert c.fatal == []
+
+    asyncio.run(main())
+
+
+def test_a_background_flush_finds_the_failed_directory_and_the_last_one_ends_the_broker():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1, directories=2, **OFTEN)
+            first, lost, second, _ = await placed(c, broker)
+            break_under(media, first.path)
+            connection = await c.connect(1)
+            # Without a write of a client: the next checkpoint is refused.
+            await until(lambda: not broker.store.is_online(first))
+            answer = await produce(connection, "t", lost[0], batch(b"b"))
+            assert answer.error_code is ErrorCode.kafka_storage_error
+            break_under(media, second.path)
+            await until(lambda: c.fatal)
+            assert c.fatal[0].exit_code == EXIT_LOG_DIRECTORY_FAILED
+            assert "no log directory is left" in c.fatal[0].reason
+            c.fatal.clear()
+
+    asyncio.run(main())
+
+
+def test_a_replica_on_an_offline_directory_is_not_made_elsewhere():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1, directories=2)
+            first, lost, second, _ = await placed(c, broker)
+            break_under(media, first.path)
+            await produce(await c.connect(1), "t", lost[0], batch(b"b"))
+            await until(lambda: not broker.store.is_online(first))
+            # New partitions go to the directory that is left, though it holds more.
+            c.controller.create_topic("u", 5)
+            await until(lambda: sum(t == "u" for t, _ in second.logs) == 5)
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_cannot_tell_of_a_failed_directory_ends():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1, directories=2, log_dir_failure_timeout_ms=200)
+            first, lost, _, _ = await placed(c, broker)
+            connection = await c.connect(1)
+            c.controller.refuse_heartbeats = ErrorCode.request_timed_out
+            break_under(media, first.path)
+            await produce(connection, "t", lost[0], batch(b"b"))
+            await until(lambda: c.fatal)
+            assert "no controller could be told so in 200 ms" in c.fatal[0].reason
+            c.fatal.clear()
+
+    asyncio.run(main())
+
+
+def test_damage_found_at_start_is_told(tmp_path):
+    """A synced segment in the middle is gone: readers skip the hole, and the log says so."""
+
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1)
+            c.controller.create_topic("t", 1)
+            await until(lambda: broker.replicas.leaders == 1)
+            connection = await c.connect(1)
+            log = next(iter(broker.replicas)).log
+            for number in range(6):
+                await produce(connection, "t", 0, batch(b"%d" % number))
+                log.roll()
+            await c.stop_broker(1)
+            disk = media.mount()
+            disk.remove(f"{log.directory}/{2:020d}.log")
+            asked = disk.open(f"{log.directory}/{4:020d}.log")
+            asked.truncate(0)
+            with capture_logs() as logs:
+                broker = await c.start_broker(1)
+                await until(lambda: broker.replicas.leaders == 1)
+            told = [e["reason"] for e in logs if e["event"] == "log_damaged"]
+            assert told == [
+                "the records from offset 2 to 2 are missing",
+                "the records from offset 4 to 4 are missing",
+            ]
+            got = await fetch(await c.connect(1), "t", 0, 2)
+            assert values_of(got.records) == [b"3"]
+
+    asyncio.run(main())
