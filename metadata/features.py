@@ -59,6 +59,8 @@ _LEVEL_NAMES: Final[dict[int, str]] = {
     29: "4.2-IV1",
     30: "4.3-IV0",
     31: "4.4-IV0",
+    32: "4.4-IV1",
+    33: "4.4-IV2",
 }
 
 # The lowest metadata.version with each ability (Kafka's MetadataVersion).

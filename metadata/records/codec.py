@@ -22,7 +22,7 @@ from wire.errors import DecodeError
 Buffer = bytes | bytearray | memoryview
 
 FRAME_VERSION: Final = 1
-NEWEST_LEVEL: Final = 25
+NEWEST_LEVEL: Final = 29
 """The newest metadata.version that we write."""
 
 _BY_KEY: Final[dict[int, type[Record]]] = {cls.API_KEY: cls for cls in RECORD_TYPES}

@@ -32,7 +32,7 @@ def test_level_names() -> None:
     assert level_of("4.1") == level_of("4.1-IV1") == 27
     low, high = SUPPORTED["metadata.version"]
     assert low <= DEFAULT_METADATA_VERSION <= high
-    for level in range(1, 32):
+    for level in range(1, 34):
         assert level_of(level_name(level)) == level
 
 

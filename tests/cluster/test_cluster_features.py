@@ -1,0 +1,90 @@
+"""`pykraft features` on a running cluster: what it says, changes and refuses, and who hears of it."""
+
+import asyncio
+import re
+
+import pytest
+from waiting import wait_until
+
+from metadata.features import SUPPORTED
+from net.client import Connection
+from wire.apis import ApiKey
+from wire.messages import fill, request_class
+from world.real import real_env
+
+pytestmark = pytest.mark.cluster
+
+LOW, HIGH = SUPPORTED["metadata.version"]
+UP = ("features", "upgrade", "--metadata")
+DOWN = ("features", "downgrade", "--metadata")
+
+
+def level(cluster):
+    return cluster.json("features", "describe")["metadata.version"]
+
+
+def finalized(address):
+    """(level of metadata.version, finalized features' epoch) as ApiVersions says it there."""
+
+    async def ask():
+        host, _, port = address.rpartition(":")
+        connection = await Connection.connect(
+            real_env(), host, int(port), client_id="test", timeout_ms=5_000
+        )
+        try:
+            request = fill(
+                request_class(ApiKey.API_VERSIONS, 4),
+                client_software_name="test",
+                client_software_version="1",
+            )
+            answer = await connection.send(request, 5_000)
+        finally:
+            connection.close()
+        levels = {one.name: one.max_version_level for one in answer.finalized_features}
+        return levels["metadata.version"], answer.finalized_features_epoch
+
+    return asyncio.run(ask())
+
+
+def test_up_and_down_again(shared_cluster):
+    cluster = shared_cluster
+    assert level(cluster) == {"min": LOW, "max": HIGH, "finalized": 25}
+    said = cluster.pykraft("features", "describe").split("\n")
+    assert said[0].split() == ["FEATURE", "FINALIZED", "MIN", "MAX"]
+    row = next(line for line in said if line.startswith("metadata.version"))
+    assert row.split(None, 1)[1].split("  ") == ["25 (4.0-IV3)", "7 (3.3-IV3)", "29 (4.2-IV1)"]
+    nodes = [node["kafka"] for node in cluster.local.status()["nodes"]]
+    before = max(finalized(address)[1] for address in nodes)
+    try:
+        tried = cluster.pykraft(*UP, "4.2", "--validate-only")
+        assert tried == "metadata.version could be set to level 29 (4.2-IV1)\n"
+        done = cluster.pykraft(*UP, "4.1")
+        assert done == "metadata.version is now at level 27 (4.1-IV1)\n"
+        for address in nodes:
+            wait_until(lambda a=address: finalized(a)[0] == 27, f"{address} finalises 27", 10)
+            assert finalized(address)[1] > before
+    finally:
+        assert cluster.json(*DOWN, "4.0") == {
+            "levels": {"metadata.version": 25},
+            "validate_only": False,
+        }
+    wait_until(lambda: level(cluster)["finalized"] == 25, "describe says 25", 10)
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ((*UP, "4.3"), "controller 10. supports levels 7"),
+        ((*UP, "3.9"), "which takes a safe or unsafe downgrade"),
+        ((*DOWN, "3.9"), "might lose metadata"),
+        ((*DOWN, "3.9", "--unsafe"), "unsafe downgrades are not supported"),
+        (("features", "disable", "--feature", "metadata.version"), "supports levels 7"),
+        (("features", "upgrade", "--feature", "nobody.version=1"), "the features there are: "),
+    ],
+)
+def test_refusals_are_one_line(shared_cluster, command, said):
+    told = shared_cluster.pykraft(*command, code=1)
+    assert told.startswith("pykraft: INVALID_UPDATE_VERSION: ")
+    assert re.search(said, told), told
+    assert told.count("\n") == 1
+    assert level(shared_cluster)["finalized"] == 25
