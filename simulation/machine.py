@@ -102,7 +102,8 @@ class Machine:
             disk=disk,
             run_blocking=self.machine_disk.run_blocking,
         )
-        world.count("starts")
+        if self.lives > 1:
+            world.count("restarts")
         world.tell(self.name, f"starts, life {self.lives}")
         task = loop.create_task(self._main(self, env), name="main")
         task.add_done_callback(self._over)
@@ -155,7 +156,8 @@ class Machine:
 
     def slow_fsync(self, ms: int, until_ms: int | None = None) -> None:
         """Each sync takes up to `ms` longer, until then or for good."""
-        self._world.count("slow syncs")
+        if ms:
+            self._world.count("slow syncs")
         self._world.tell(self.name, f"syncs take up to {ms} ms longer")
         until_us = 2**62 if until_ms is None else until_ms * 1000
         self.machine_disk.slow_syncs(ms * 1000, until_us)

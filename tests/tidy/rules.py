@@ -1,7 +1,6 @@
 """House rules that no linter knows, each a function from a file's text to (line, what is wrong).
 
-Determinism is why most of them are there: a node is simulated from one seed, so what it decides
-may depend on nothing but what it was handed (docs: ARCHITECTURE.md, "Decisions are pure").
+Those about determinism have a file of their own, determinism.py.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from determinism import Finding, no_clock_or_chance, no_module_state, no_set_iteration
 from setuptools import find_packages
 
-Finding = tuple[int, str]
 FileRule = Callable[[Path, str], Iterator[Finding]]
 
 ROOMS = [
@@ -32,62 +31,8 @@ ROOMS = [
     "spark_audit",
 ]
 
-# What runs inside a node and so inside the simulation.
-NODE_ROOMS = ("wire", "net", "metadata", "storage", "raft", "controller", "broker", "admin")
-
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 600
-
-BANNED_CALLS = {
-    "time.time": "env.clock",
-    "time.time_ns": "env.clock",
-    "time.monotonic": "env.clock",
-    "time.monotonic_ns": "env.clock",
-    "time.perf_counter": "env.clock",
-    "time.sleep": "the event loop",
-    "datetime.now": "env.clock",
-    "datetime.utcnow": "env.clock",
-    "datetime.datetime.now": "env.clock",
-    "datetime.datetime.utcnow": "env.clock",
-    "random.Random": "env.chance",
-    "random.random": "env.chance",
-    "random.randint": "env.chance",
-    "random.choice": "env.chance",
-    "random.shuffle": "env.chance",
-    "random.uniform": "env.chance",
-    "secrets.token_bytes": "env.chance",
-    "uuid.uuid1": "env.ids",
-    "uuid.uuid4": "env.ids",
-    "uuid4": "env.ids",
-    "os.urandom": "env.chance",
-    "open": "env.disk",
-    "threading.Thread": "env.run_blocking",
-    "asyncio.run": "the entry points",
-    "asyncio.to_thread": "env.run_blocking",
-    "asyncio.wait_for": "asyncio.timeout",
-    "asyncio.as_completed": "tasks awaited in order",
-}
-BANNED_OS = {
-    "open",
-    "rename",
-    "replace",
-    "remove",
-    "unlink",
-    "mkdir",
-    "makedirs",
-    "listdir",
-    "scandir",
-    "fsync",
-    "fdatasync",
-    "truncate",
-    "ftruncate",
-    "pread",
-    "pwrite",
-    "write",
-    "read",
-    "stat",
-}
-BANNED_IMPORTS = {"time": ("time", "monotonic", "sleep", "perf_counter"), "uuid": ("uuid4",)}
 
 
 def product_files(root: Path) -> list[Path]:
@@ -98,70 +43,6 @@ def product_files(root: Path) -> list[Path]:
         for path in sorted((root / room).rglob("*.py"))
         if "stubs" not in path.parts
     ]
-
-
-def _dotted(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return f"{_dotted(node.value)}.{node.attr}"
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def no_clock_or_chance(path: Path, text: str) -> Iterator[Finding]:
-    """Time, chance, threads and files come from `env`, not from the interpreter."""
-    if path.parts[0] not in NODE_ROOMS:
-        return
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.module in BANNED_IMPORTS:
-            for alias in node.names:
-                if alias.name in BANNED_IMPORTS[node.module]:
-                    yield node.lineno, f"imports {node.module}.{alias.name}: use env"
-        if isinstance(node, ast.Call):
-            name = _dotted(node.func)
-            if name in BANNED_CALLS:
-                yield node.lineno, f"calls {name}: use {BANNED_CALLS[name]}"
-            elif name.startswith("os.") and name[3:] in BANNED_OS:
-                yield node.lineno, f"calls {name}: use env.disk"
-
-
-def _is_set(node: ast.expr, sets: dict[str, None]) -> bool:
-    if isinstance(node, ast.Set | ast.SetComp):
-        return True
-    if isinstance(node, ast.Call) and _dotted(node.func) in ("set", "frozenset"):
-        return True
-    return _dotted(node) in sets
-
-
-def _set_names(tree: ast.AST) -> dict[str, None]:
-    names: dict[str, None] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign):
-            annotation = ast.unparse(node.annotation)
-            if re.match(r"(set|frozenset)\b", annotation):
-                names[_dotted(node.target)] = None
-        elif isinstance(node, ast.Assign) and _is_set(node.value, {}):
-            for target in node.targets:
-                names[_dotted(target)] = None
-    names.pop("", None)
-    return names
-
-
-def no_set_iteration(path: Path, text: str) -> Iterator[Finding]:
-    """A set's order differs between runs: iterate over a dict, or sort."""
-    if path.parts[0] not in NODE_ROOMS:
-        return
-    tree = ast.parse(text)
-    sets = _set_names(tree)
-    for node in ast.walk(tree):
-        iterated: list[ast.expr] = []
-        if isinstance(node, ast.For | ast.AsyncFor):
-            iterated = [node.iter]
-        elif isinstance(node, ast.ListComp | ast.GeneratorExp | ast.DictComp):
-            iterated = [generator.iter for generator in node.generators]
-        elif isinstance(node, ast.Call) and _dotted(node.func) in ("list", "tuple", "iter", "next"):
-            iterated = node.args[:1]
-        for item in iterated:
-            if _is_set(item, sets):
-                yield item.lineno, "iterates over a set"
 
 
 def short_functions(path: Path, text: str) -> Iterator[Finding]:
@@ -236,6 +117,7 @@ def wheel_packages(root: Path) -> list[str]:
 FILE_RULES: list[FileRule] = [
     no_clock_or_chance,
     no_set_iteration,
+    no_module_state,
     short_functions,
     short_files,
     nothing_left_open,

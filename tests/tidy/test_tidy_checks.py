@@ -58,6 +58,24 @@ def test_top_level_names_are_the_rooms() -> None:
     [
         (rules.no_clock_or_chance, "raft/x.py", "import time\nnow = time.time()\n"),
         (rules.no_clock_or_chance, "raft/x.py", "from time import monotonic\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "import time as clock\nclock.monotonic()\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "import time\nf(time.monotonic)\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "from random import choice\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "from random import Random\nRandom(1)\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "from datetime import date\ndate.today()\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "import os\nos.environ['X']\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "from concurrent.futures import Executor\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "import asyncio\nasyncio.to_thread(f)\n"),
+        (
+            rules.no_clock_or_chance,
+            "raft/x.py",
+            "from asyncio import as_completed\nas_completed(t)\n",
+        ),
+        (rules.no_clock_or_chance, "raft/x.py", "order = sorted(t, key=lambda x: id(x))\n"),
+        (rules.no_clock_or_chance, "raft/x.py", "slot = hash(name) % 8\n"),
+        (rules.no_clock_or_chance, "pykraft/node.py", "import time\ntime.time()\n"),
+        (rules.no_clock_or_chance, "simulation/x.py", "import random\nrandom.Random()\n"),
+        (rules.no_clock_or_chance, "simulation/x.py", "import random\nrandom.random()\n"),
         (rules.no_clock_or_chance, "net/x.py", "import uuid\nuuid.uuid4()\n"),
         (rules.no_clock_or_chance, "broker/x.py", "import random\nrandom.Random()\n"),
         (rules.no_clock_or_chance, "broker/x.py", "import datetime\ndatetime.datetime.now()\n"),
@@ -67,6 +85,15 @@ def test_top_level_names_are_the_rooms() -> None:
         (rules.no_set_iteration, "raft/x.py", "s = set(y)\nfor x in s: pass\n"),
         (rules.no_set_iteration, "raft/x.py", "[x for x in set(y)]\n"),
         (rules.no_set_iteration, "raft/x.py", "s: set[int] = f()\nlist(s)\n"),
+        (rules.no_set_iteration, "raft/x.py", "def f(s: set[int]):\n    return [*s]\n"),
+        (rules.no_set_iteration, "raft/x.py", "s = {1}\n','.join(s)\n"),
+        (rules.no_set_iteration, "raft/x.py", "s = {1}\ns.pop()\n"),
+        (rules.no_set_iteration, "raft/x.py", "for x in set(a) - b: pass\n"),
+        (rules.no_set_iteration, "raft/x.py", "d, _ = await asyncio.wait(t)\nfor x in d: pass\n"),
+        (rules.no_set_iteration, "raft/x.py", "for x in (await asyncio.wait(t))[0]: pass\n"),
+        (rules.no_module_state, "raft/x.py", "seen = {}\n"),
+        (rules.no_module_state, "raft/x.py", "import itertools\nids = itertools.count()\n"),
+        (rules.no_module_state, "raft/x.py", "n = 0\ndef f():\n    global n\n    n += 1\n"),
         (rules.short_functions, "wire/x.py", "def f():\n" + "    a = 1\n" * 70),
         (rules.short_files, "wire/x.py", "a = 1\n" * 601),
         (rules.nothing_left_open, "wire/x.py", "# TO" + "DO later\n"),
@@ -77,7 +104,17 @@ def test_rule_can_fail(rule: rules.FileRule, path: str, text: str) -> None:
     assert list(rule(Path(path), text))
 
 
-def test_rules_let_good_code_pass() -> None:
-    text = "def f(rng, names):\n    return [rng.random() for _ in dict.fromkeys(names)]\n"
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(rng, names):\n    return [rng.random() for _ in dict.fromkeys(names)]\n",
+        "def f(self, random):\n    return self.open(random.random())\n",
+        "import random\ndef f(chance: random.Random): ...\n",
+        "s = {1, 2}\nif 1 in s:\n    x = sorted(s), len(s), max(s)\n",
+        "from asyncio import wait\nawait wait(tasks)\n",
+        "NAMES = {'a': 1}\nORDER = ['a']\n",
+    ],
+)
+def test_rules_let_good_code_pass(text: str) -> None:
     for rule in rules.FILE_RULES:
         assert not list(rule(Path("raft/x.py"), text))
