@@ -91,6 +91,8 @@ class Connection(asyncio.BufferedProtocol):
         self._next_id = 0
         self._heard_ms = env.clock.now_ms()
         self._ranges: dict[int, tuple[int, int]] = {}
+        # Feature -> (lowest, highest) level that the peer supports.
+        self.features: dict[str, tuple[int, int]] = {}
 
     @classmethod
     async def connect(
@@ -322,6 +324,8 @@ class Connection(asyncio.BufferedProtocol):
                 if entity.error_code != ErrorCode.none:
                     raise ConnectFailed(f"ApiVersions was answered {entity.error_code.name}")
                 self._ranges = {k.api_key: (k.min_version, k.max_version) for k in entity.api_keys}
+                supported = getattr(entity, "supported_features", ())
+                self.features = {f.name: (f.min_version, f.max_version) for f in supported}
                 return
             entity = self._decode(API_VERSIONS_KEY, 0, answer)
             offered = [k.max_version for k in entity.api_keys if k.api_key == API_VERSIONS_KEY]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from raft.state import QuorumConfig
+from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter
 
 TOPIC = "__cluster_metadata"
 DIRECTORY = f"{TOPIC}-0"
@@ -14,8 +15,9 @@ DIRECTORY = f"{TOPIC}-0"
 
 @dataclass(frozen=True, slots=True)
 class RaftConfig:
-    """`voters` are those of `controller.quorum.voters`, by id; a node in it (with a role that
-    makes it a controller: `observer` False) votes, any other observes. Sizes in bytes."""
+    """`voters` are those of `controller.quorum.voters`, by id: in force as long as log and
+    snapshots name none. `bootstrap` are servers to ask for the quorum. Only a controller, with
+    `observer` False, can be a voter. Sizes in bytes."""
 
     node_id: int
     directory_id: UUID
@@ -25,6 +27,8 @@ class RaftConfig:
     observer: bool = False
     # Where this node's own controller listener can be reached, for those who must be told.
     advertised: tuple[str, int] | None = None
+    bootstrap: tuple[tuple[str, int], ...] = ()
+    auto_join: bool = False
     election_timeout_ms: int = 1000
     fetch_timeout_ms: int = 2000
     election_backoff_max_ms: int = 1000
@@ -46,4 +50,22 @@ class RaftConfig:
             election_backoff_max_ms=self.election_backoff_max_ms,
             retry_backoff_ms=self.retry_backoff_ms,
             fetch_max_wait_ms=self.fetch_max_wait_ms,
+            listener_name=self.listener_name,
+            auto_join=self.auto_join,
+        )
+
+    @property
+    def own_address(self) -> tuple[str, int] | None:
+        """Where this node is reached by other controllers."""
+        return self.advertised or self.voters.get(self.node_id)
+
+    @property
+    def own_voter(self) -> Voter:
+        """This node as it is, or would be, as a voter."""
+        address = None if self.observer else self.own_address
+        return Voter(
+            ReplicaKey(self.node_id, self.directory_id),
+            {} if address is None else {self.listener_name: address},
+            0,
+            MAX_KRAFT_VERSION,
         )

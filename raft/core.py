@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from raft import elections, following, leading, serving
+from raft import elections, following, joining, leading, serving, voter_changes
 from raft.effects import Effect, ElectionState
 from raft.events import (
     ConfirmLeadership,
@@ -29,10 +29,12 @@ from raft.events import (
     SnapshotWritten,
     Started,
     Tick,
-    VotersChanged,
+    UpgradeKraftVersion,
+    VoterProbed,
 )
 from raft.log_view import LogView
 from raft.messages import (
+    AddVoterRequest,
     BeginEpochRequest,
     BeginEpochResponse,
     EndEpochResponse,
@@ -40,6 +42,9 @@ from raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    RemoveVoterRequest,
+    UpdateVoterRequest,
+    VoterChangeResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -52,7 +57,8 @@ from raft.roles import (
     Unattached,
 )
 from raft.state import Quorum, QuorumConfig
-from raft.voters import ReplicaKey, VoterSet
+from raft.voter_history import VoterHistory
+from raft.voters import Voter
 
 
 class QuorumCore:
@@ -61,24 +67,31 @@ class QuorumCore:
     def __init__(
         self,
         *,
-        key: ReplicaKey,
-        voters: VoterSet,
+        own: Voter,
+        history: VoterHistory,
         config: QuorumConfig,
         chance: random.Random,
         log: LogView,
         stored: ElectionState,
         needs_end: int | None = None,
+        can_vote: bool = True,
+        bootstrap: tuple[int, ...] = (),
     ) -> None:
-        """`stored`: what the quorum-state file says. `needs_end`: set if the log was damaged
-        before this offset, its old end; the node takes no part until it is past it again."""
+        """`own`: this member as it would be as a voter; it is one only if it `can_vote`.
+        `history`: the voter sets of the log. `stored`: what the quorum-state file says.
+        `needs_end`: set if the log was damaged before this offset, its old end; the node takes no
+        part until it is past it again. `bootstrap`: ids, below -1, of servers that may know the
+        quorum."""
         self.state = Quorum(
-            key=key,
-            voters=voters,
+            own=own,
+            history=history,
             config=config,
             chance=chance,
             log=log,
             stored=stored,
             needs_end=needs_end,
+            can_vote=can_vote,
+            bootstrap=bootstrap,
         )
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             Started: self._on_started,
@@ -94,7 +107,8 @@ class QuorumCore:
             SnapshotWritten: self._on_snapshot_written,
             SnapshotFrozen: self._on_snapshot_frozen,
             LogStartAdvanced: self._on_log_start_advanced,
-            VotersChanged: self._on_voters_changed,
+            VoterProbed: self._on_voter_probed,
+            UpgradeKraftVersion: self._on_upgrade,
             ConfirmLeadership: self._on_confirm,
             Resign: self._on_resign,
         }
@@ -106,11 +120,13 @@ class QuorumCore:
         q.now_ms = now_ms
         was = q.role
         self._handlers[type(event)](event)
+        voter_changes.advance(q)
         if isinstance(was, Leader) and q.role is not was:
             leading.leave_role(q, was)
         elections.ask_for_votes(q)
         leading.announce(q)
         following.fetch(q)
+        joining.tell_leader(q)
         effects = q.effects
         q.effects = []
         return effects
@@ -144,6 +160,8 @@ class QuorumCore:
             serving.on_fetch_snapshot(q, event.token, request)
         elif isinstance(request, BeginEpochRequest):
             serving.on_begin_epoch(q, event.token, request)
+        elif isinstance(request, AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest):
+            voter_changes.on_request(q, event.token, request)
         else:
             serving.on_end_epoch(q, event.token, request)
 
@@ -163,9 +181,13 @@ class QuorumCore:
         elif isinstance(request, FetchSnapshotRequest):
             assert isinstance(response, FetchSnapshotResponse), response
             following.on_snapshot_response(q, event.peer_id, request, response)
+        elif isinstance(request, AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest):
+            assert isinstance(response, VoterChangeResponse), response
+            joining.on_response(q, event.peer_id, request, response)
         else:
             assert isinstance(response, BeginEpochResponse | EndEpochResponse), response
-            if not elections.learn(q, response.leader_id, response.epoch):
+            address = response.leader_address
+            if not elections.learn(q, response.leader_id, response.epoch, address):
                 leading.on_announced(q, event.peer_id, request.epoch, response)
 
     def _on_failed(self, event: RequestFailed) -> None:
@@ -174,6 +196,8 @@ class QuorumCore:
             following.on_fetch_failed(q, event.peer_id, request)
         elif isinstance(request, VoteRequest):
             elections.on_vote_failed(q, event.peer_id, request, event.unsupported_version)
+        elif isinstance(request, AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest):
+            joining.on_failed(q, event.peer_id, request)
         else:
             leading.on_announced(q, event.peer_id, request.epoch, None)
 
@@ -198,9 +222,13 @@ class QuorumCore:
 
     def _on_log_start_advanced(self, event: LogStartAdvanced) -> None:
         self.state.log.advance_start(event.earliest)
+        self.state.history.trim(event.earliest.offset)
 
-    def _on_voters_changed(self, event: VotersChanged) -> None:
-        leading.set_voters(self.state, event.voters)
+    def _on_voter_probed(self, event: VoterProbed) -> None:
+        voter_changes.on_probed(self.state, event)
+
+    def _on_upgrade(self, event: UpgradeKraftVersion) -> None:
+        voter_changes.upgrade(self.state, event)
 
     def _on_confirm(self, event: ConfirmLeadership) -> None:
         leading.confirm(self.state, event)
@@ -216,7 +244,7 @@ def _earliest(q: Quorum) -> int | None:
     if isinstance(role, Unattached):
         times = [role.election_at_ms, role.slot.next_at_ms]
     elif isinstance(role, Follower):
-        times = [role.deadline_ms, role.slot.next_at_ms]
+        times = [role.deadline_ms, role.slot.next_at_ms, joining.deadline_ms(q, role)]
     elif isinstance(role, Prospective):
         times = [role.deadline_ms, *role.ballot.ask_at_ms.values()]
     elif isinstance(role, Candidate):
@@ -227,6 +255,8 @@ def _earliest(q: Quorum) -> int | None:
         times = [role.check_quorum_at_ms]
         times += [parked.deadline_ms for parked in role.parked.values()]
         times += [entry.at_ms for entry in role.announcements.values()]
+        if role.change is not None:
+            times.append(role.change.deadline_ms)
     elif isinstance(role, ResignedLeader):
         times = [role.deadline_ms, *(entry.at_ms for entry in role.announcements.values())]
     return min((at_ms for at_ms in times if at_ms is not None), default=None)

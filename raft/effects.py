@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from raft.messages import FetchedRecords, Request, Response
-from raft.voters import OffsetAndEpoch, ReplicaKey
+from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
+from wire.errors import ErrorCode
 
 
 class ElectionState(NamedTuple):
@@ -41,14 +42,23 @@ class SendResponse(NamedTuple):
 class AppendLeaderChange(NamedTuple):
     """Append the LeaderChange control batch that opens `epoch`, at `base_offset`.
 
-    The shell may put other control records into the same batch only by agreement with the core:
-    the batch is one record long.
+    `membership`, where there is one, follows in the same batch: kraft.version, then the voters.
     """
 
     base_offset: int
     epoch: int
     voters: tuple[int, ...]
     granting: tuple[int, ...]
+    membership: tuple[int, VoterSet] | None = None
+
+
+class AppendMembership(NamedTuple):
+    """Append a control batch: the level of kraft.version where it rises, then the voter set."""
+
+    base_offset: int
+    epoch: int
+    kraft_version: int | None
+    voters: VoterSet
 
 
 class AppendBatch(NamedTuple):
@@ -119,6 +129,29 @@ class LeadershipRefused(NamedTuple):
     token: int
 
 
+class VotersInForce(NamedTuple):
+    """Another voter set, or level of kraft.version, is in force from here on."""
+
+    voters: VoterSet
+    kraft_version: int
+
+
+class ProbeVoter(NamedTuple):
+    """Ask the node at this voter's endpoint for the range of kraft.version that it supports, and
+    say `events.VoterProbed`."""
+
+    token: int
+    voter: Voter
+
+
+class UpgradeAnswered(NamedTuple):
+    """The outcome of `events.UpgradeKraftVersion`: committed (or valid), or refused."""
+
+    token: int
+    error: ErrorCode
+    message: str
+
+
 class Resigned(NamedTuple):
     """Every voter knows of our resignation, or enough time has passed."""
 
@@ -134,6 +167,7 @@ Effect = (
     | SendRequest
     | SendResponse
     | AppendLeaderChange
+    | AppendMembership
     | AppendBatch
     | AppendFetched
     | SyncLog
@@ -146,6 +180,9 @@ Effect = (
     | LeaderChanged
     | LeadershipConfirmed
     | LeadershipRefused
+    | VotersInForce
+    | ProbeVoter
+    | UpgradeAnswered
     | Resigned
     | Fatal
 )

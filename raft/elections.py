@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raft import leading
 from raft.effects import SendRequest, SendResponse
-from raft.messages import NO_LEADER, VoteRequest, VoteResponse
+from raft.messages import NO_LEADER, Address, VoteRequest, VoteResponse
 from raft.quorum import Outcome, outcome
 from raft.roles import Candidate, Follower, Prospective, Unattached
 from raft.state import Quorum
@@ -12,25 +12,35 @@ from raft.voters import ReplicaKey
 from wire.errors import ErrorCode
 
 
-def learn(q: Quorum, leader_id: int, epoch: int) -> bool:
-    """Take up what a peer says of leader and epoch; True if our role changed by it."""
+def learn(q: Quorum, leader_id: int, epoch: int, address: Address | None = None) -> bool:
+    """Take up what a peer says of leader and epoch; True if our role changed by it.
+
+    A leader can be followed that is among our voters, or that somebody gave an address for: our
+    voter set may lag behind the one that elected it (KIP-853).
+    """
+    reachable = q.voters.get(leader_id) is not None or address is not None
     if epoch > q.epoch:
         if leader_id == q.node_id:
             # They saw us lead an epoch that we have forgotten: never vote in it.
             q.become_unattached(epoch, voted=q.key)
-        elif leader_id != NO_LEADER and q.voters.get(leader_id) is not None:
-            q.become_follower(epoch, leader_id)
+        elif leader_id != NO_LEADER and reachable:
+            q.become_follower(epoch, leader_id, address)
         else:
             q.become_unattached(epoch)
         return True
-    if epoch < q.epoch or leader_id in (NO_LEADER, q.leader_id, q.node_id):
+    if epoch < q.epoch or leader_id in (NO_LEADER, q.node_id):
+        return False
+    if leader_id == q.leader_id:
+        role = q.role
+        if address is not None and isinstance(role, Follower) and role.lost:
+            q.leader_address = address
         return False
     if q.leader_id != NO_LEADER:
         q.fail(f"two leaders in epoch {epoch}: {q.leader_id} and {leader_id}")
         return True
-    if q.voters.get(leader_id) is None:
+    if not reachable:
         return False
-    q.become_follower(epoch, leader_id)
+    q.become_follower(epoch, leader_id, address)
     return True
 
 
@@ -169,6 +179,9 @@ def ask_for_votes(q: Quorum) -> None:
 def _current_ballot(q: Quorum, request: VoteRequest) -> Prospective | Candidate | None:
     role = q.role
     wanted = Prospective if request.pre_vote else Candidate
+    voter = request.voter
+    if voter is not None and voter != q.voters.key_of(voter.node_id):
+        return None  # another disk has its place now, or nobody
     if isinstance(role, wanted) and request.epoch == q.epoch:
         assert isinstance(role, Prospective | Candidate)
         return role
@@ -176,7 +189,7 @@ def _current_ballot(q: Quorum, request: VoteRequest) -> Prospective | Candidate 
 
 
 def on_vote_response(q: Quorum, peer_id: int, request: VoteRequest, response: VoteResponse) -> None:
-    if learn(q, response.leader_id, response.epoch):
+    if learn(q, response.leader_id, response.epoch, response.leader_address):
         return
     role = _current_ballot(q, request)
     if role is None or peer_id in role.ballot.votes:
@@ -191,7 +204,7 @@ def on_vote_failed(
     q: Quorum, peer_id: int, request: VoteRequest, unsupported_version: bool
 ) -> None:
     role = _current_ballot(q, request)
-    if role is None or peer_id in role.ballot.votes:
+    if role is None or peer_id in role.ballot.votes or q.voters.get(peer_id) is None:
         return
     if unsupported_version and request.pre_vote:
         # It knows no pre-vote, so it would have voted: mixed versions must elect (KIP-996).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from raft.messages import Request, Response
-from raft.voters import OffsetAndEpoch, VoterSet
+from raft.voters import MembershipRecord, OffsetAndEpoch
 
 
 class Started(NamedTuple):
@@ -77,10 +77,12 @@ class SnapshotWritten(NamedTuple):
 
 
 class SnapshotFrozen(NamedTuple):
-    """A downloaded snapshot was checked and made durable; or, if not `complete`, thrown away."""
+    """A downloaded snapshot was checked and made durable; or, if not `complete`, thrown away.
+    `membership`: what it says of voters and kraft.version, at its last offset."""
 
     snapshot: OffsetAndEpoch
     complete: bool
+    membership: MembershipRecord | None = None
 
 
 class LogStartAdvanced(NamedTuple):
@@ -89,10 +91,20 @@ class LogStartAdvanced(NamedTuple):
     earliest: OffsetAndEpoch
 
 
-class VotersChanged(NamedTuple):
-    """The voter set in force has changed."""
+class VoterProbed(NamedTuple):
+    """The answer to `effects.ProbeVoter`: the range of kraft.version that the node supports, None
+    if it didn't answer."""
 
-    voters: VoterSet
+    token: int
+    kraft_versions: tuple[int, int] | None
+
+
+class UpgradeKraftVersion(NamedTuple):
+    """Raise kraft.version to `level`; with `validate_only`, say whether that could be done."""
+
+    token: int
+    level: int
+    validate_only: bool
 
 
 class ConfirmLeadership(NamedTuple):
@@ -122,7 +134,8 @@ Event = (
     | SnapshotWritten
     | SnapshotFrozen
     | LogStartAdvanced
-    | VotersChanged
+    | VoterProbed
+    | UpgradeKraftVersion
     | ConfirmLeadership
     | Resign
 )

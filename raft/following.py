@@ -26,7 +26,7 @@ from raft.messages import (
 )
 from raft.roles import FetchSlot, Follower, Leader, SnapshotDownload, Unattached
 from raft.state import Quorum
-from raft.voters import OffsetAndEpoch, ReplicaKey
+from raft.voters import MembershipRecord, OffsetAndEpoch, ReplicaKey
 from wire.errors import ErrorCode
 
 _NAMELESS = ReplicaKey(-1)
@@ -47,11 +47,12 @@ def fetch(q: Quorum) -> None:
         return
     peer_id = _fetch_from(q, role)
     download = q.download
-    # A voter's fetch offset is its promise, so it waits for the sync that is under way; and
-    # while a snapshot is made durable there is nothing to ask for.
+    # A fetch offset is a promise, of a controller that isn't a voter too: the leader may count it
+    # as soon as it is made one. So it waits for the sync that is under way; and while a snapshot
+    # is made durable there is nothing to ask for.
     if (
         peer_id is None
-        or (q.is_voter and q.log.synced_end < q.log.end)
+        or (q.can_vote and q.log.synced_end < q.log.end)
         or (download is not None and download.freezing)
     ):
         slot.next_at_ms = None
@@ -76,11 +77,11 @@ def fetch(q: Quorum) -> None:
 
 
 def _fetch_from(q: Quorum, role: Unattached | Follower) -> int | None:
-    """The leader; or any voter, to learn of one, while there is none to follow."""
+    """The leader; or anyone who may know of one, while there is none to follow."""
     if isinstance(role, Follower) and not (role.lost and role.deadline_ms is None):
         return role.leader_id
-    others = q.others()
-    return q.chance.choice(others).node_id if others else None
+    asked = [*(key.node_id for key in q.others()), *q.bootstrap]
+    return q.chance.choice(asked) if asked else None
 
 
 def _slot_of(
@@ -129,7 +130,7 @@ def on_fetch_response(
     slot = _slot_of(q, peer_id, request)
     if slot is not None:
         slot.in_flight = None
-    if learn(q, response.leader_id, response.epoch) or slot is None:
+    if learn(q, response.leader_id, response.epoch, response.leader_address) or slot is None:
         return
     role = q.role
     if response.error != ErrorCode.none:
@@ -189,6 +190,8 @@ def _truncate(q: Quorum, slot: FetchSlot, leader_end: OffsetAndEpoch) -> None:
         return
     q.log.truncate(offset)
     q.emit(TruncateLog(offset, q.log.truncations))
+    q.history.truncate(offset)
+    q.adopt_voters()
 
 
 def _append(q: Quorum, slot: FetchSlot, records: FetchedRecords) -> None:
@@ -202,8 +205,12 @@ def _append(q: Quorum, slot: FetchSlot, records: FetchedRecords) -> None:
         following = records.epochs[index + 1 :]
         q.log.append(epoch, start, following[0][1] if following else records.end_offset)
     q.emit(AppendFetched(records))
-    if q.is_voter or q.needs_end is not None:
+    if q.can_vote or q.needs_end is not None:
         q.emit(SyncLog())
+    if records.membership:
+        for record in records.membership:
+            q.history.add(record)
+        q.adopt_voters()
 
 
 def on_synced(q: Quorum) -> None:
@@ -239,7 +246,7 @@ def on_snapshot_response(
     slot = _slot_of(q, peer_id, request)
     if slot is not None:
         slot.in_flight = None
-    if learn(q, response.leader_id, response.epoch) or slot is None:
+    if learn(q, response.leader_id, response.epoch, response.leader_address) or slot is None:
         return
     role, download = q.role, q.download
     slot.next_at_ms = q.retry_at_ms()
@@ -292,6 +299,8 @@ def on_snapshot_frozen(q: Quorum, event: SnapshotFrozen) -> None:
     assert not isinstance(role, Leader), q.describe()
     log.restart_at(snapshot)
     q.emit(RestartLog(snapshot, log.truncations))
+    q.history.restart(event.membership or MembershipRecord(snapshot.offset - 1))
+    q.adopt_voters()
     if snapshot.offset > q.high_watermark:
         q.advance_high_watermark(snapshot.offset)
     q.heal()

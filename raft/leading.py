@@ -1,6 +1,6 @@
 """What a leader does: open its epoch, count replicas, commit, notice that it is alone, resign.
 
-Sources: Raft paper §5.3, §5.4.2, §6.4 (read index); KIP-595, KIP-996.
+Sources: Raft paper §5.3, §5.4.2, §6.4 (read index); KIP-595, KIP-853, KIP-996.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from raft.effects import (
     AppendBatch,
     AppendLeaderChange,
+    AppendMembership,
     LeadershipConfirmed,
     LeadershipRefused,
     Resigned,
@@ -15,6 +16,7 @@ from raft.effects import (
     SendResponse,
     ServeParkedSoon,
     SyncLog,
+    UpgradeAnswered,
 )
 from raft.events import ConfirmLeadership, LeaderAppend, LogSynced, Resign
 from raft.messages import (
@@ -23,22 +25,102 @@ from raft.messages import (
     EndEpochRequest,
     EndEpochResponse,
     FetchResponse,
+    VoterChangeResponse,
 )
 from raft.quorum import replicated_offset
-from raft.roles import Announcement, Ballot, Leader, PendingRead, Progress, ResignedLeader
+from raft.roles import (
+    Announcement,
+    Ballot,
+    Leader,
+    PendingChange,
+    PendingRead,
+    Progress,
+    ResignedLeader,
+)
 from raft.state import Quorum
-from raft.voters import ReplicaKey, VoterSet
+from raft.voter_history import BOOTSTRAP_OFFSET
+from raft.voters import MembershipRecord, ReplicaKey, VoterSet
 from wire.errors import ErrorCode
 
 
 def take_over(q: Quorum, ballot: Ballot) -> None:
     """Become leader and open the epoch with its LeaderChange record."""
     q.become_leader()
+    role = q.role
+    assert isinstance(role, Leader)
     base_offset = q.log.end
     granting = tuple(voter_id for voter_id in q.voters.ids if ballot.votes.get(voter_id))
-    q.log.append(q.epoch, base_offset, base_offset + 1)
-    q.emit(AppendLeaderChange(base_offset, q.epoch, q.voters.ids, granting))
+    membership = _first_membership(q)
+    end_offset = base_offset + (1 if membership is None else 3)
+    q.log.append(q.epoch, base_offset, end_offset)
+    q.emit(AppendLeaderChange(base_offset, q.epoch, q.voters.ids, granting, membership))
     q.emit(SyncLog())
+    if membership is not None:
+        _note_membership(q, role, end_offset, *membership)
+
+
+def _first_membership(q: Quorum) -> tuple[int, VoterSet] | None:
+    """kraft.version and voters, where the log doesn't have them yet (the voters' own bootstrap
+    snapshots do, and may differ), or where what it says of us isn't true any more."""
+    level = q.history.kraft_version
+    if level == 0:
+        return None
+    own = q.own if q.own.endpoints else q.voters.get(q.node_id)
+    assert own is not None, q.describe()
+    in_log = q.history.voters_offset not in (None, BOOTSTRAP_OFFSET)
+    if in_log and q.voters.get(q.node_id) == own:
+        return None
+    return level, q.voters.with_voter(own)
+
+
+def append_membership(
+    q: Quorum, role: Leader, voters: VoterSet, kraft_version: int | None = None
+) -> int:
+    """Append a voter set, which is in force from now on, after the level of kraft.version if that
+    rises; the offset of the set's record."""
+    base_offset = q.log.end
+    end_offset = base_offset + (1 if kraft_version is None else 2)
+    q.log.append(q.epoch, base_offset, end_offset)
+    q.emit(AppendMembership(base_offset, q.epoch, kraft_version, voters))
+    q.emit(ServeParkedSoon())
+    q.emit(SyncLog())
+    _note_membership(q, role, end_offset, kraft_version, voters)
+    return end_offset - 1
+
+
+def _note_membership(
+    q: Quorum, role: Leader, end_offset: int, kraft_version: int | None, voters: VoterSet
+) -> None:
+    if kraft_version is not None:
+        q.history.add(MembershipRecord(end_offset - 2, kraft_version=kraft_version))
+        role.told_voters = None
+    q.history.add(MembershipRecord(end_offset - 1, voters=voters))
+    q.adopt_voters()
+    _regroup(q, role)
+
+
+def _regroup(q: Quorum, role: Leader) -> None:
+    """Another voter set is in force: what is known of each replica stays, who counts may not."""
+    before, announcements = role.voters, role.announcements
+    role.voters, role.announcements = {}, {}
+    for key in q.others():
+        progress = before.get(key.node_id)
+        # A static voter's directory id is unknown until it has fetched.
+        if progress is None or progress.key.directory_id not in (None, key.directory_id):
+            progress = role.observers.get(key) or Progress(key)
+        progress.key = key
+        role.voters[key.node_id] = progress
+        role.announcements[key.node_id] = announcements.get(key.node_id) or Announcement(q.now_ms)
+    left = [p for p in before.values() if p.last_fetch_ms >= 0]
+    known = {progress.key: progress for progress in left} | role.observers
+    role.observers = {key: known[key] for key in known if not q.voters.contains(key)}
+    for node_id in [n for n in role.fetched_since_check if q.voters.get(n) is None]:
+        del role.fetched_since_check[node_id]
+    if not q.others():
+        role.check_quorum_at_ms = None
+    elif role.check_quorum_at_ms is None:
+        role.check_quorum_at_ms = q.now_ms + q.config.check_quorum_ms
+    commit(q, role)
 
 
 def append(q: Quorum, event: LeaderAppend) -> None:
@@ -151,7 +233,8 @@ def finish_reads(q: Quorum, role: Leader) -> None:
     needed = others_needed(q)
     waiting: list[PendingRead] = []
     for read in role.reads:
-        if read.offset is not None and len(read.confirmed) >= needed:
+        confirmed = sum(q.voters.get(voter_id) is not None for voter_id in read.confirmed)
+        if read.offset is not None and confirmed >= needed:
             q.emit(LeadershipConfirmed(read.token, read.offset))
         else:
             waiting.append(read)
@@ -192,6 +275,20 @@ def leave_role(q: Quorum, role: Leader) -> None:
             )
         )
     role.reads, role.parked = [], {}
+    if role.change is not None:
+        change, role.change = role.change, None
+        answer_change(q, change, ErrorCode.not_leader_or_follower, "the leader has resigned")
+
+
+def answer_change(
+    q: Quorum, change: PendingChange, error: ErrorCode = ErrorCode.none, message: str | None = None
+) -> None:
+    """Tell who waits for a change of membership how it ended."""
+    if change.upgrade:
+        q.emit(UpgradeAnswered(change.token, error, message or ""))
+        return
+    response = VoterChangeResponse(error, q.told_leader_id, q.epoch, message)
+    q.emit(SendResponse(change.token, response))
 
 
 # Announcements: BeginQuorumEpoch while leading, EndQuorumEpoch once resigned
@@ -276,30 +373,3 @@ def on_leader_tick(q: Quorum) -> None:
             q.emit(Resigned())
         soon_ms = q.now_ms + q.chance.randint(0, q.config.election_timeout_ms)
         q.become_unattached(q.epoch + 1, election_at_ms=soon_ms)
-
-
-def set_voters(q: Quorum, voters: VoterSet) -> None:
-    """A new voter set is in force."""
-    q.set_voters(voters)
-    role = q.role
-    if not isinstance(role, Leader):
-        return
-    known = {**role.voters, **{key.node_id: p for key, p in role.observers.items()}}
-    role.voters = {}
-    announcements = role.announcements
-    role.announcements = {}
-    for key in q.others():
-        progress = known.get(key.node_id)
-        role.voters[key.node_id] = (
-            progress if progress is not None and voters.contains(progress.key) else Progress(key)
-        )
-        old = announcements.get(key.node_id)
-        role.announcements[key.node_id] = old or Announcement(q.now_ms)
-    for key in list(role.observers):
-        if voters.contains(key):
-            del role.observers[key]
-    if not q.others():
-        role.check_quorum_at_ms = None
-    elif role.check_quorum_at_ms is None:
-        role.check_quorum_at_ms = q.now_ms + q.config.check_quorum_ms
-    commit(q, role)

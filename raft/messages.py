@@ -1,16 +1,20 @@
 """What quorum members say to each other, as plain values.
 
-The shell translates them to and from Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch and
-FetchSnapshot (KIP-595, 630, 853, 996). What is the same in all of them (cluster id, topic,
-partition, leader endpoints) is checked and filled in there. A leader id of -1 means none known.
+The shell translates them to and from Kafka's Vote, BeginQuorumEpoch, EndQuorumEpoch, Fetch,
+FetchSnapshot, AddRaftVoter, RemoveRaftVoter and UpdateRaftVoter (KIP-595, 630, 853, 996). What is
+the same in all of them (cluster id, topic, partition) is checked and filled in there, the sender's
+own endpoints too. A leader id of -1 means none known; `leader_address` is where its sender says
+that this leader can be reached.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from raft.voters import OffsetAndEpoch, ReplicaKey
+from raft.voters import MembershipRecord, OffsetAndEpoch, ReplicaKey, Voter
 from wire.errors import ErrorCode
+
+Address = tuple[str, int]
 
 NO_LEADER = -1
 UNKNOWN_OFFSET = -1
@@ -31,18 +35,21 @@ class VoteResponse(NamedTuple):
     leader_id: int
     epoch: int
     granted: bool
+    leader_address: Address | None = None
 
 
 class BeginEpochRequest(NamedTuple):
     voter: ReplicaKey | None
     leader_id: int
     epoch: int
+    leader_address: Address | None = None
 
 
 class BeginEpochResponse(NamedTuple):
     error: ErrorCode
     leader_id: int
     epoch: int
+    leader_address: Address | None = None
 
 
 class EndEpochRequest(NamedTuple):
@@ -55,6 +62,7 @@ class EndEpochResponse(NamedTuple):
     error: ErrorCode
     leader_id: int
     epoch: int
+    leader_address: Address | None = None
 
 
 class FetchRequest(NamedTuple):
@@ -73,6 +81,7 @@ class FetchedRecords(NamedTuple):
     end_offset: int
     epochs: tuple[tuple[int, int], ...]  # (epoch, first offset), rising
     payload: Any  # the shell's: never looked at by the core
+    membership: tuple[MembershipRecord, ...] = ()  # the records among them that are about it
 
 
 class FetchResponse(NamedTuple):
@@ -86,6 +95,7 @@ class FetchResponse(NamedTuple):
     snapshot: OffsetAndEpoch | None = None
     read_from: int | None = None
     records: FetchedRecords | None = None
+    leader_address: Address | None = None
 
 
 class FetchSnapshotRequest(NamedTuple):
@@ -107,9 +117,55 @@ class FetchSnapshotResponse(NamedTuple):
     size: int = -1
     length: int = 0
     payload: Any = None
+    leader_address: Address | None = None
 
 
-Request = VoteRequest | BeginEpochRequest | EndEpochRequest | FetchRequest | FetchSnapshotRequest
+class AddVoterRequest(NamedTuple):
+    """Make `voter` one of the voters. Its range of kraft.version is for the leader to find out.
+
+    `until_committed`: answer once that is committed, not when it is appended.
+    """
+
+    voter: Voter
+    timeout_ms: int
+    until_committed: bool = True
+
+
+class RemoveVoterRequest(NamedTuple):
+    voter: ReplicaKey
+
+
+class UpdateVoterRequest(NamedTuple):
+    """A voter says where it listens and which range of kraft.version it supports."""
+
+    epoch: int
+    voter: Voter
+
+
+class VoterChangeResponse(NamedTuple):
+    """The answer to the three requests above; `message` says what an error is about."""
+
+    error: ErrorCode
+    leader_id: int
+    epoch: int
+    message: str | None = None
+    leader_address: Address | None = None
+
+
+VoterChangeRequest = AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest
+Request = (
+    VoteRequest
+    | BeginEpochRequest
+    | EndEpochRequest
+    | FetchRequest
+    | FetchSnapshotRequest
+    | VoterChangeRequest
+)
 Response = (
-    VoteResponse | BeginEpochResponse | EndEpochResponse | FetchResponse | FetchSnapshotResponse
+    VoteResponse
+    | BeginEpochResponse
+    | EndEpochResponse
+    | FetchResponse
+    | FetchSnapshotResponse
+    | VoterChangeResponse
 )

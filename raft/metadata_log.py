@@ -16,7 +16,9 @@ from raft.log_view import LogView
 from raft.messages import FetchedRecords
 from raft.snapshots import SnapshotStore, SnapshotUnusable
 from raft.synced_offset import SyncedOffset
-from raft.voters import OffsetAndEpoch
+from raft.voter_history import VoterHistory
+from raft.voter_records import read_history, records_in
+from raft.voters import MembershipRecord, OffsetAndEpoch, VoterSet
 from storage.config import LogConfig
 from storage.log import Log
 from wire.batch import crc_ok, iter_headers
@@ -30,9 +32,11 @@ logger = structlog.get_logger("raft")
 
 @dataclass(slots=True)
 class Opened:
-    """A log as found: its outline for the core, and the old end if part of it is lost."""
+    """A log as found: its outline for the core, the voter sets in it, and the old end if part of
+    it is lost."""
 
     view: LogView
+    history: VoterHistory
     needs_end: int | None
 
 
@@ -49,10 +53,12 @@ class MetadataLog:
         self._synced: SyncedOffset
         self._needs_end = 0  # below it something is lost; the synced offset stays there
 
-    async def open(self, *, alone: bool) -> Opened:
-        """Open or create everything. `alone`: nobody can give back what is lost here.
+    async def open(self, static: VoterSet) -> Opened:
+        """Open or create everything. `static`: the configured voters, in force where log and
+        snapshots name none.
 
-        Raises FatalError, naming file and offset, if something is and `alone`.
+        Raises FatalError, naming file and offset, if something is lost here and this node is the
+        only voter, so that nobody can give it back.
         """
         disk = self.env.disk
         disk.make_dirs(self.directory)
@@ -73,8 +79,13 @@ class MetadataLog:
         )
         if self.log.topic_id is None:
             await self.log.set_topic_id(METADATA_TOPIC_ID)
+        history = await read_history(self.env, self.log, self.snapshots, static)
+        found = self.log.log_start_offset, self.log.end_offset
+        alone = not self.config.observer and history.voters.ids == (self.config.node_id,)
         needs_end = await self._check_damage(synced, alone=alone)
         needs_end = max(needs_end, await self._check_snapshots(synced, alone=alone))
+        if found != (self.log.log_start_offset, self.log.end_offset):
+            history = await read_history(self.env, self.log, self.snapshots, static)
         self.snapshots.set_aside()
         await self.log.flush()
         await disk.sync_dir(self.directory)
@@ -89,7 +100,7 @@ class MetadataLog:
             latest_snapshot=self.snapshots.latest,
         )
         view.check_invariants()
-        return Opened(view, self._needs_end or None)
+        return Opened(view, history, self._needs_end or None)
 
     def _epochs(self) -> list[tuple[int, int]]:
         """(epoch, first offset) of the records that are there."""
@@ -232,10 +243,12 @@ def describe_fetched(data: memoryview, base_offset: int) -> FetchedRecords | Non
     end_offset = base_offset
     length = 0
     epochs: list[tuple[int, int]] = []
+    membership: list[MembershipRecord] = []
     try:
         for position, header in iter_headers(data):
             if header.base_offset != end_offset or not crc_ok(data, position, header.length):
                 break
+            membership += records_in(data, position, header)
             if not epochs or epochs[-1][0] != header.leader_epoch:
                 epochs.append((header.leader_epoch, header.base_offset))
             end_offset = header.next_offset
@@ -244,7 +257,8 @@ def describe_fetched(data: memoryview, base_offset: int) -> FetchedRecords | Non
         pass  # what came before it is sound
     if end_offset == base_offset:
         return None
-    return FetchedRecords(base_offset, end_offset, tuple(epochs), data[:length])
+    outline = FetchedRecords(base_offset, end_offset, tuple(epochs), data[:length])
+    return outline._replace(membership=tuple(membership)) if membership else outline
 
 
 __all__ = ["MetadataLog", "Opened", "SnapshotUnusable", "describe_fetched"]

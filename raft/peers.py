@@ -1,6 +1,7 @@
 """Connections to the other members, one each, and the requests on them.
 
-A connection is made when a request needs one; if that fails, so do the requests that waited,
+A member may come to be reached at another address: then the connection to the old one is left. A
+connection is made when a request needs one; if that fails, so do the requests that waited,
 and the core decides when to try again. A request that times out ends its connection: what was
 sent on it must not be taken for something said later.
 """
@@ -17,16 +18,19 @@ from net.errors import ConnectFailed, NetworkError, RequestTimedOut, Unsupported
 from raft import protocol
 from raft.config import RaftConfig
 from raft.events import Disconnected, Event, RequestFailed, ResponseReceived
-from raft.messages import FetchRequest, Request
+from raft.messages import AddVoterRequest, FetchRequest, Request
+from raft.voters import Voter
 from wire.errors import DecodeError
 from world.env import Env
 
 logger = structlog.get_logger("raft")
 CONNECT_TIMEOUT_MS = 1000
+KRAFT_VERSION = "kraft.version"
 
 
 class _Peer:
     def __init__(self) -> None:
+        self.address: tuple[str, int] | None = None
         self.connection: Connection | None = None
         self.connecting: asyncio.Task[None] | None = None
         self.waiting: list[Request] = []
@@ -62,9 +66,13 @@ class Peers:
 
     def send(self, peer_id: int, request: Request) -> None:
         peer = self._peers.setdefault(peer_id, _Peer())
-        if peer.connection is not None and not peer.connection.closed:
-            self._submit(peer_id, peer.connection, request)
-            return
+        connection = peer.connection
+        if connection is not None and not connection.closed:
+            if peer.address == self._address_of(peer_id):
+                self._submit(peer_id, connection, request)
+                return
+            peer.connection = None  # so that nobody takes its end for the peer's
+            connection.close()
         peer.waiting.append(request)
         if peer.connecting is None:
             peer.connecting = asyncio.get_running_loop().create_task(
@@ -82,11 +90,11 @@ class Peers:
                     address[1],
                     client_id=f"raft-client-{self._config.node_id}",
                     timeout_ms=CONNECT_TIMEOUT_MS,
-                    on_close=lambda error: self._closed_by(peer_id, peer),
+                    on_close=lambda error: self._closed_by(peer_id, peer, address),
                 )
             except ConnectFailed as error:
                 logger.debug("raft_connect_failed", peer=peer_id, reason=str(error))
-        peer.connecting = None
+        peer.connecting, peer.address = None, address
         waiting, peer.waiting = peer.waiting, []
         if self._closed:
             if connection is not None:
@@ -99,7 +107,9 @@ class Peers:
             else:
                 self._submit(peer_id, connection, request)
 
-    def _closed_by(self, peer_id: int, peer: _Peer) -> None:
+    def _closed_by(self, peer_id: int, peer: _Peer, address: tuple[str, int]) -> None:
+        if peer.connection is None or peer.address != address:
+            return  # left by us for another address
         peer.connection = None
         if not self._closed:
             self._tell_soon(Disconnected(peer_id))
@@ -123,6 +133,8 @@ class Peers:
         timeout_ms = self._config.request_timeout_ms
         if isinstance(request, FetchRequest):
             timeout_ms += request.max_wait_ms
+        elif isinstance(request, AddVoterRequest):
+            timeout_ms += request.timeout_ms
         body = protocol.encode(request, version, self._config)
         future = connection.send_raw(key, version, body, timeout_ms)
 
@@ -161,6 +173,25 @@ class Peers:
         if isinstance(refusal, protocol.OtherCluster) and not self._known:
             self._strangers[peer_id] = None
             self._of_other_cluster(sorted(self._strangers))
+
+    async def probe(self, voter: Voter) -> tuple[int, int] | None:
+        """The range of kraft.version that the node at the voter's endpoint supports, None if none
+        answers there."""
+        host, port = voter.endpoints[self._config.listener_name]
+        try:
+            connection = await Connection.connect(
+                self._env,
+                host,
+                port,
+                client_id=f"raft-client-{self._config.node_id}",
+                timeout_ms=CONNECT_TIMEOUT_MS,
+            )
+        except ConnectFailed as error:
+            logger.info("voter_not_reached", voter=voter.key.node_id, reason=str(error))
+            return None
+        levels = connection.features.get(KRAFT_VERSION, (0, 0))
+        connection.close()
+        return levels
 
     def close(self) -> None:
         self._closed = True

@@ -17,18 +17,20 @@ import structlog
 from net.handlers import CloseConnection, FileRange, Later
 from raft import effects as fx
 from raft.applier import Applier, decode_batch
-from raft.events import LogSynced, ServeParked, SnapshotFrozen
+from raft.events import LogSynced, ServeParked, SnapshotFrozen, VoterProbed
 from raft.listener import CommittedBatch, LeaderAndEpoch
 from raft.messages import FetchResponse, FetchSnapshotResponse
 from raft.requests import Call, Slice
 from raft.roles import Leader
 from raft.snapshots import SnapshotUnusable
-from raft.voters import OffsetAndEpoch
+from raft.voter_records import control_batch, encode_membership, membership_in
+from raft.voters import MembershipRecord, OffsetAndEpoch
 from storage.errors import OffsetOutOfRange
 from wire import control
-from wire.batch import build_batch, read_header
+from wire.batch import read_header
 from wire.errors import ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_METADATA_DISK_FAILED, EXIT_PROTOCOL_BROKEN
+from wire.uuids import to_text
 from world.env import DiskError, File
 
 if TYPE_CHECKING:
@@ -73,7 +75,9 @@ class Performer:
         self._serve_asked = False
         self._freezing: asyncio.Task[None] | None = None
         self._part: tuple[OffsetAndEpoch, File] | None = None
+        self._probes: dict[int, asyncio.Task[None]] = {}
         self.calls: dict[int, tuple[Later, Call]] = {}
+        self.upgrades: dict[int, asyncio.Future[None]] = {}
         self.resigned = asyncio.Event()
         self.fsyncs = 0
 
@@ -189,17 +193,20 @@ class Performer:
     # The log
 
     def _append_leader_change(self, effect: fx.AppendLeaderChange) -> None:
-        key, value = control.encode_leader_change(
-            self._node.node_id, effect.voters, effect.granting
-        )
-        data = build_batch(
-            [(self._env.clock.wall_ms(), key, value, ())],
-            base_offset=effect.base_offset,
-            leader_epoch=effect.epoch,
-            control=True,
-        )
+        change = control.encode_leader_change(self._node.node_id, effect.voters, effect.granting)
+        more = () if effect.membership is None else encode_membership(*effect.membership)
+        self._append_control([change, *more], effect.base_offset, effect.epoch)
+
+    def _append_membership(self, effect: fx.AppendMembership) -> None:
+        records = encode_membership(effect.kraft_version, effect.voters)
+        self._append_control(records, effect.base_offset, effect.epoch)
+
+    def _append_control(
+        self, records: list[tuple[bytes, bytes]], base_offset: int, epoch: int
+    ) -> None:
+        data = control_batch(records, base_offset, epoch, self._env.clock.wall_ms())
         batch = decode_batch(data, 0, read_header(data))
-        self._append(OwnBatch(bytearray(data), batch), effect.epoch)
+        self._append(OwnBatch(bytearray(data), batch), epoch)
 
     def _append_batch(self, effect: fx.AppendBatch) -> None:
         self._append(effect.payload, effect.epoch)
@@ -272,14 +279,15 @@ class Performer:
     async def _freeze_part(self, snapshot: OffsetAndEpoch) -> None:
         assert self._part is not None, snapshot
         part, self._part = self._part[1], None
+        membership: MembershipRecord | None = None
         complete = True
         try:
-            await self._log.snapshots.freeze(part, snapshot)
+            membership = membership_in(await self._log.snapshots.freeze(part, snapshot))
         except SnapshotUnusable as error:
             logger.warning("fetched_snapshot_unusable", reason=str(error))
             complete = False
         logger.info("snapshot_fetched", offset=snapshot.offset, complete=complete)
-        self._node.tell(SnapshotFrozen(snapshot, complete))
+        self._node.tell(SnapshotFrozen(snapshot, complete, membership))
 
     def _restart_log(self, effect: fx.RestartLog) -> None:
         self._truncations = effect.truncations
@@ -298,11 +306,40 @@ class Performer:
     def _refused(self, effect: fx.LeadershipRefused) -> None:
         self._node.reads.refused(effect.token)
 
+    # Voters
+
+    def _voters_in_force(self, effect: fx.VotersInForce) -> None:
+        keys = [
+            f"{voter.key.node_id}:{voter.key.directory_id and to_text(voter.key.directory_id)}"
+            for voter in effect.voters
+        ]
+        logger.info("voters_in_force", voters=keys, kraft_version=effect.kraft_version)
+
+    def _probe_voter(self, effect: fx.ProbeVoter) -> None:
+        task = asyncio.get_running_loop().create_task(self._probe(effect), name="raft-probe")
+        self._probes[effect.token] = task
+        task.add_done_callback(lambda task: self._probes.pop(effect.token, None))
+        task.add_done_callback(self._went_well)
+
+    async def _probe(self, effect: fx.ProbeVoter) -> None:
+        levels = await self._node.peers.probe(effect.voter)
+        self._node.tell(VoterProbed(effect.token, levels))
+
+    def _upgrade_answered(self, effect: fx.UpgradeAnswered) -> None:
+        future = self.upgrades.pop(effect.token)
+        if future.done():
+            return  # its caller has gone
+        if effect.error is ErrorCode.none:
+            future.set_result(None)
+        else:
+            future.set_exception(KafkaError(effect.error, effect.message))
+
     _PERFORM: ClassVar[dict[type[Any], Callable[[Performer, Any], None]]] = {
         fx.PersistQuorumState: _persist,
         fx.SendRequest: _send_request,
         fx.SendResponse: _send_response,
         fx.AppendLeaderChange: _append_leader_change,
+        fx.AppendMembership: _append_membership,
         fx.AppendBatch: _append_batch,
         fx.AppendFetched: _append_fetched,
         fx.SyncLog: _sync_log,
@@ -315,6 +352,9 @@ class Performer:
         fx.LeaderChanged: _leader_changed,
         fx.LeadershipConfirmed: _confirmed,
         fx.LeadershipRefused: _refused,
+        fx.VotersInForce: _voters_in_force,
+        fx.ProbeVoter: _probe_voter,
+        fx.UpgradeAnswered: _upgrade_answered,
         fx.Resigned: _resigned,
         fx.Fatal: _fatal,
     }
@@ -329,9 +369,19 @@ class Performer:
 
     async def close(self) -> None:
         """End what is under way; a sync or a write that has begun is waited for."""
+        for probe in self._probes.values():
+            probe.cancel()
+        for future in self.upgrades.values():
+            if not future.done():
+                future.set_exception(KafkaError(ErrorCode.not_controller, "the node has stopped"))
         tasks = [
             task
-            for task in (self._blocked_by, self._sync_task, self._freezing)
+            for task in (
+                self._blocked_by,
+                self._sync_task,
+                self._freezing,
+                *self._probes.values(),
+            )
             if task is not None and not task.done()
         ]
         if tasks:

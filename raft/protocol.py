@@ -6,11 +6,14 @@ one topic and partition, `__cluster_metadata`-0.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from raft.config import TOPIC, RaftConfig
 from raft.messages import (
+    Address,
+    AddVoterRequest,
     BeginEpochRequest,
     BeginEpochResponse,
     EndEpochRequest,
@@ -19,8 +22,12 @@ from raft.messages import (
     FetchResponse,
     FetchSnapshotRequest,
     FetchSnapshotResponse,
+    RemoveVoterRequest,
     Request,
     Response,
+    UpdateVoterRequest,
+    VoterChangeRequest,
+    VoterChangeResponse,
     VoteRequest,
     VoteResponse,
 )
@@ -35,6 +42,7 @@ from wire.messages import (
     decode_body,
     encode_body,
     fill,
+    millis,
     request_class,
     request_module,
     response_class,
@@ -48,6 +56,9 @@ API_KEYS: dict[type[Any], int] = {
     EndEpochRequest: ApiKey.END_QUORUM_EPOCH,
     FetchRequest: ApiKey.FETCH,
     FetchSnapshotRequest: ApiKey.FETCH_SNAPSHOT,
+    AddVoterRequest: ApiKey.ADD_RAFT_VOTER,
+    RemoveVoterRequest: ApiKey.REMOVE_RAFT_VOTER,
+    UpdateVoterRequest: ApiKey.UPDATE_RAFT_VOTER,
 }
 
 
@@ -68,6 +79,8 @@ def min_version(request: Request) -> int:
     """The lowest version of its API that can say what `request` says."""
     if isinstance(request, FetchRequest):
         return FETCH_MIN_VERSION
+    if isinstance(request, AddVoterRequest):
+        return 0 if request.until_committed else 1
     return 2 if isinstance(request, VoteRequest) and request.pre_vote else 0
 
 
@@ -124,6 +137,8 @@ def _encode_fetch(request: FetchRequest, version: int, config: RaftConfig) -> by
 def _entity(request: Request, version: int, config: RaftConfig) -> Any:
     key = API_KEYS[type(request)]
     module: Any = request_module(key, version)
+    if isinstance(request, AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest):
+        return _voter_change(request, version, config, module)
     if isinstance(request, FetchSnapshotRequest):
         partition = fill(
             module.PartitionSnapshot,
@@ -159,7 +174,7 @@ def _entity(request: Request, version: int, config: RaftConfig) -> Any:
                 module.ReplicaInfo(candidate_id=k.node_id, candidate_directory_id=k.directory_id)
                 for k in request.successors
             )
-    address = config.advertised or config.voters.get(config.node_id)
+    address = config.own_address
     endpoints: tuple[Any, ...] = ()
     if version >= 1 and address is not None:
         endpoints = (
@@ -175,6 +190,33 @@ def _entity(request: Request, version: int, config: RaftConfig) -> Any:
     )
 
 
+def _voter_change(
+    request: VoterChangeRequest, version: int, config: RaftConfig, module: Any
+) -> Any:
+    key = request.voter if isinstance(request, RemoveVoterRequest) else request.voter.key
+    fields: dict[str, Any] = {
+        "cluster_id": config.cluster_id,
+        "voter_id": key.node_id,
+        "voter_directory_id": key.directory_id,
+    }
+    if not isinstance(request, RemoveVoterRequest):
+        fields["listeners"] = tuple(
+            module.Listener(name=name, host=host, port=port)
+            for name, (host, port) in request.voter.endpoints.items()
+        )
+    if isinstance(request, AddVoterRequest):
+        fields["timeout"] = millis(request.timeout_ms)
+        if version >= 1:
+            fields["ack_when_committed"] = request.until_committed
+    elif isinstance(request, UpdateVoterRequest):
+        fields["current_leader_epoch"] = request.epoch
+        fields["k_raft_version_feature"] = module.KRaftVersionFeature(
+            min_supported_version=request.voter.min_kraft_version,
+            max_supported_version=request.voter.max_kraft_version,
+        )
+    return fill(request_class(API_KEYS[type(request)], version), **fields)
+
+
 # Responses
 
 
@@ -183,6 +225,8 @@ def decode(request: Request, version: int, body: memoryview) -> Response:
     if isinstance(request, FetchRequest):
         return _decode_fetch(request, version, body)
     entity = decode_body(response_class(API_KEYS[type(request)], version), body)
+    if isinstance(request, AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest):
+        return _decode_voter_change(entity)
     if entity.error_code != ErrorCode.none:
         raise _refused(entity.error_code)
     try:
@@ -191,6 +235,7 @@ def decode(request: Request, version: int, body: memoryview) -> Response:
     except ValueError:
         raise Refused("the answer isn't about one partition") from None
     error = part.error_code
+    endpoints = getattr(entity, "node_endpoints", ())
     if isinstance(request, FetchSnapshotRequest):
         return FetchSnapshotResponse(
             error,
@@ -201,12 +246,39 @@ def decode(request: Request, version: int, body: memoryview) -> Response:
             part.size,
             len(part.unaligned_records or b""),
             part.unaligned_records,
+            _address_among(endpoints, part.current_leader.leader_id),
         )
+    leader_id, epoch = part.leader_id, part.leader_epoch
+    address = _address_among(endpoints, leader_id)
     if isinstance(request, VoteRequest):
-        return VoteResponse(error, part.leader_id, part.leader_epoch, part.vote_granted)
+        return VoteResponse(error, leader_id, epoch, part.vote_granted, address)
     if isinstance(request, BeginEpochRequest):
-        return BeginEpochResponse(error, part.leader_id, part.leader_epoch)
-    return EndEpochResponse(error, part.leader_id, part.leader_epoch)
+        return BeginEpochResponse(error, leader_id, epoch, address)
+    return EndEpochResponse(error, leader_id, epoch, address)
+
+
+def _address_among(endpoints: Iterable[Any], leader_id: int) -> Address | None:
+    """Where the sender says that the leader listens, None if it doesn't."""
+    return next((address_of(e.host, e.port) for e in endpoints if e.node_id == leader_id), None)
+
+
+def address_of(host: str, port: int) -> Address | None:
+    """An address as others give it; None where there is none in it."""
+    return (host, port) if host and 0 < port < 65536 else None
+
+
+def _decode_voter_change(entity: Any) -> VoterChangeResponse:
+    leader = getattr(entity, "current_leader", None)
+    message = getattr(entity, "error_message", None)
+    if leader is None:
+        return VoterChangeResponse(entity.error_code, -1, -1, message)
+    return VoterChangeResponse(
+        entity.error_code,
+        leader.leader_id,
+        leader.leader_epoch,
+        message,
+        address_of(leader.host, leader.port),
+    )
 
 
 def _refused(error: ErrorCode) -> Refused:
@@ -237,5 +309,13 @@ def _decode_fetch(request: FetchRequest, version: int, body: memoryview) -> Fetc
         if records is None and len(data):
             raise DecodeError(f"fetched records at offset {request.offset} aren't sound")
     return FetchResponse(
-        error, leader_id, epoch, part.high_watermark, diverging, snapshot, None, records
+        error,
+        leader_id,
+        epoch,
+        part.high_watermark,
+        diverging,
+        snapshot,
+        None,
+        records,
+        _address_among(answer.node_endpoints, leader_id),
     )

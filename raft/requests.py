@@ -1,7 +1,8 @@
 """The quorum's APIs as served on the controller listener: from Kafka's requests to events.
 
 Vote 0-2, BeginQuorumEpoch 0-1, EndQuorumEpoch 0-1, Fetch 12-18 and FetchSnapshot 0-1 of
-`__cluster_metadata`-0. Checked here: cluster id, topic and partition. All else is the core's.
+`__cluster_metadata`-0; AddRaftVoter 0-1, RemoveRaftVoter 0 and UpdateRaftVoter 0 are in
+`voter_apis`. Checked here: cluster id, topic and partition. All else is the core's.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple
 from net.handlers import Api, Frame, Later, Request
 from raft import messages as msg
 from raft.config import TOPIC, RaftConfig
-from raft.protocol import FETCH_MIN_VERSION, directory_of
-from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
+from raft.protocol import FETCH_MIN_VERSION, address_of, directory_of
+from raft.voter_apis import VoterApis
+from raft.voters import OffsetAndEpoch, ReplicaKey
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.hot import fetch_request as hot_fetch_request
@@ -42,17 +44,21 @@ class Slice(NamedTuple):
 
 
 class QuorumApis:
-    """Handlers. `ask(request, message, call)` tells the core; its reply comes later."""
+    """Handlers. `ask(request, message, call)` tells the core; its reply comes later. `address`
+    says where a member can be reached."""
 
     def __init__(
         self,
         config: RaftConfig,
-        voters: Callable[[], VoterSet],
+        address: Callable[[int], tuple[str, int] | None],
         ask: Callable[[Request, msg.Request, Call], Later],
     ) -> None:
         self._config = config
-        self._voters = voters
+        self._address = address
         self._ask = ask
+        self._voter_apis = VoterApis(
+            config, lambda request, message: ask(request, message, _call(request))
+        )
 
     def apis(self) -> list[Api]:
         return [
@@ -61,6 +67,7 @@ class QuorumApis:
             Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, self._begin_epoch),
             Api(ApiKey.END_QUORUM_EPOCH, 0, 1, self._end_epoch),
             Api(ApiKey.FETCH_SNAPSHOT, 0, 1, self._fetch_snapshot),
+            *self._voter_apis.apis(),
         ]
 
     # Requests
@@ -126,7 +133,16 @@ class QuorumApis:
         voter = None
         if getattr(entity, "voter_id", -1) >= 0:
             voter = ReplicaKey(entity.voter_id, directory_of(part.voter_directory_id))
-        message = msg.BeginEpochRequest(voter, part.leader_id, part.leader_epoch)
+        name = self._config.listener_name
+        address = next(
+            (
+                address_of(end.host, end.port)
+                for end in getattr(entity, "leader_endpoints", ())
+                if end.name == name
+            ),
+            None,
+        )
+        message = msg.BeginEpochRequest(voter, part.leader_id, part.leader_epoch, address)
         return self._ask(request, message, _call(request))
 
     def _end_epoch(self, request: Request) -> Any:
@@ -193,6 +209,9 @@ class QuorumApis:
         """The answer as net takes it; `data` are the records or snapshot bytes that go with it."""
         if isinstance(response, msg.FetchResponse):
             return self._fetch_reply(call, response, data)
+        if isinstance(response, msg.VoterChangeResponse):
+            address = self._address(response.leader_id)
+            return self._voter_apis.reply(call.api_key, call.version, response, address)
         module: Any = response_module(call.api_key, call.version)
         common: dict[str, Any] = {
             "error_code": response.error,
@@ -265,11 +284,6 @@ class QuorumApis:
                 else (NodeEndpoint(response.leader_id, *address),),
             )
         )
-
-    def _address(self, leader_id: int) -> tuple[str, int] | None:
-        if leader_id == self._config.node_id and self._config.advertised is not None:
-            return self._config.advertised
-        return self._voters().address(leader_id, self._config.listener_name)
 
 
 def _call(request: Request, records_max_bytes: int = 0) -> Call:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from raft.messages import FetchRequest, FetchSnapshotRequest
-from raft.voters import OffsetAndEpoch, ReplicaKey
+from raft.messages import FetchRequest, FetchSnapshotRequest, VoterChangeRequest
+from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 
 
 @dataclass(slots=True)
@@ -75,6 +75,16 @@ class Candidate:
 
 
 @dataclass(slots=True)
+class VoterSlot:
+    """The one request in which we tell the leader of ourselves as a voter, and when the next may
+    go out. `told`: this leader knows of us, as far as it can without a VotersRecord."""
+
+    next_at_ms: int
+    in_flight: VoterChangeRequest | None = None
+    told: bool = False
+
+
+@dataclass(slots=True)
 class Follower:
     """Follows `leader_id`. `lost`: it seems to be gone, though the timeout hasn't passed yet:
     others' pre-votes are granted, and we stand at `deadline_ms` unless a fetch succeeds."""
@@ -82,6 +92,7 @@ class Follower:
     leader_id: int
     deadline_ms: int | None  # None: an observer that just follows
     slot: FetchSlot
+    voter_slot: VoterSlot
     lost: bool = False
     has_fetched: bool = False
 
@@ -129,6 +140,23 @@ class Announcement:
 
 
 @dataclass(slots=True)
+class PendingChange:
+    """The one change of membership that somebody waits for.
+
+    A voter to be added is probed, then has to catch up; then, as with every other change, the
+    record at `offset` has to be committed.
+    """
+
+    token: int
+    deadline_ms: int | None
+    adding: Voter | None = None
+    probed: bool = False
+    until_committed: bool = True
+    upgrade: bool = False
+    offset: int | None = None
+
+
+@dataclass(slots=True)
 class Leader:
     """Leads. The high watermark counts only once it has passed `epoch_start`."""
 
@@ -141,6 +169,9 @@ class Leader:
     committed_in_epoch: bool = False
     parked: dict[int, ParkedFetch] = field(default_factory=dict)
     reads: list[PendingRead] = field(default_factory=list)
+    change: PendingChange | None = None
+    # Under kraft.version 0: what the voters have said of themselves, for an upgrade to 1.
+    told_voters: VoterSet | None = None
 
 
 @dataclass(slots=True)

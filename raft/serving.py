@@ -13,6 +13,7 @@ from raft.leading import answer_fetch, commit, heard_from, progress_of
 from raft.log_view import Diverging, NeedsSnapshot
 from raft.messages import (
     HIGH_WATERMARK_UNSUPPORTED,
+    Address,
     BeginEpochRequest,
     BeginEpochResponse,
     EndEpochRequest,
@@ -28,7 +29,7 @@ from raft.state import Quorum
 from wire.errors import ErrorCode
 
 
-def _leader_error(q: Quorum, epoch: int) -> ErrorCode:
+def leader_error(q: Quorum, epoch: int) -> ErrorCode:
     """Why a request that only the leader of its epoch answers can't be answered."""
     if q.leaving:
         return ErrorCode.broker_not_available
@@ -42,7 +43,7 @@ def _leader_error(q: Quorum, epoch: int) -> ErrorCode:
 
 
 def on_fetch(q: Quorum, token: int, request: FetchRequest) -> None:
-    error = _leader_error(q, request.epoch)
+    error = leader_error(q, request.epoch)
     if min(request.offset, request.last_epoch, request.max_wait_ms) < 0 or (
         request.last_epoch > max(request.epoch, 0)
     ):
@@ -125,7 +126,7 @@ def serve_parked(q: Quorum) -> None:
 
 
 def on_fetch_snapshot(q: Quorum, token: int, request: FetchSnapshotRequest) -> None:
-    error = _leader_error(q, request.epoch)
+    error = leader_error(q, request.epoch)
     if error == ErrorCode.none:
         if request.position < 0:
             error = ErrorCode.position_out_of_range
@@ -146,9 +147,11 @@ def on_fetch_snapshot(q: Quorum, token: int, request: FetchSnapshotRequest) -> N
 
 
 def on_begin_epoch(q: Quorum, token: int, request: BeginEpochRequest) -> None:
-    error = _announcement_error(q, request.leader_id, request.epoch)
+    error = _announcement_error(q, request.leader_id, request.epoch, request.leader_address)
     if error == ErrorCode.none:
-        learn(q, request.leader_id, request.epoch)
+        learn(q, request.leader_id, request.epoch, request.leader_address)
+        if request.leader_id == q.leader_id and request.leader_address is not None:
+            q.leader_address = request.leader_address  # it knows best where it is
         if not names(q.key, request.voter):
             error = ErrorCode.invalid_voter_key
     q.emit(SendResponse(token, BeginEpochResponse(error, q.told_leader_id, q.epoch)))
@@ -167,9 +170,13 @@ def on_end_epoch(q: Quorum, token: int, request: EndEpochRequest) -> None:
     q.emit(SendResponse(token, EndEpochResponse(error, q.told_leader_id, q.epoch)))
 
 
-def _announcement_error(q: Quorum, leader_id: int, epoch: int) -> ErrorCode:
+def _announcement_error(
+    q: Quorum, leader_id: int, epoch: int, address: Address | None = None
+) -> ErrorCode:
     if epoch < q.epoch:
         return ErrorCode.fenced_leader_epoch
-    if leader_id < 0 or leader_id == q.node_id or q.voters.get(leader_id) is None:
+    if leader_id < 0 or leader_id == q.node_id:
         return ErrorCode.invalid_request
-    return ErrorCode.none
+    # A leader that isn't among our voters may be among those of a log longer than ours.
+    known = q.voters.get(leader_id) is not None or leader_id == q.leader_id or address is not None
+    return ErrorCode.none if known else ErrorCode.invalid_request

@@ -32,9 +32,10 @@ from raft.effects import (
     HighWatermarkAdvanced,
     LeaderChanged,
     PersistQuorumState,
+    VotersInForce,
 )
 from raft.log_view import LogView
-from raft.messages import NO_LEADER
+from raft.messages import NO_LEADER, Address
 from raft.roles import (
     Announcement,
     Ballot,
@@ -48,8 +49,10 @@ from raft.roles import (
     Role,
     SnapshotDownload,
     Unattached,
+    VoterSlot,
 )
-from raft.voters import ReplicaKey, VoterSet
+from raft.voter_history import VoterHistory
+from raft.voters import ReplicaKey, Voter, VoterSet
 
 _TRANSITIONS: dict[type[Role], tuple[type[Role], ...]] = {
     Unattached: (Unattached, Prospective, Follower),
@@ -75,6 +78,10 @@ class QuorumConfig:
     # Pre-votes disturb nobody, so a lost one is tried again sooner than a lost vote.
     pre_vote_backoff_max_ms: int = 250
     observer_session_ms: int = 300_000
+    # The listener on which every voter must be reached.
+    listener_name: str = "CONTROLLER"
+    # Whether a controller that isn't a voter asks to be made one (KIP-853).
+    auto_join: bool = False
 
     @property
     def check_quorum_ms(self) -> int:
@@ -84,6 +91,11 @@ class QuorumConfig:
     def announce_interval_ms(self) -> int:
         return self.fetch_timeout_ms // 2
 
+    @property
+    def voter_change_ms(self) -> int:
+        """How long a change of the voters may take, and a voter waits to ask for it again."""
+        return self.fetch_timeout_ms
+
 
 class Quorum:
     """State shared by the modules that decide; they change roles only by the methods here."""
@@ -91,21 +103,28 @@ class Quorum:
     def __init__(
         self,
         *,
-        key: ReplicaKey,
-        voters: VoterSet,
+        own: Voter,
+        history: VoterHistory,
         config: QuorumConfig,
         chance: random.Random,
         log: LogView,
         stored: ElectionState,
         needs_end: int | None = None,
+        can_vote: bool = True,
+        bootstrap: tuple[int, ...] = (),
     ) -> None:
-        self.key = key
-        self.voters = voters
+        self.own = own
+        self.key = own.key
+        self.can_vote = can_vote
+        self.bootstrap = bootstrap
+        self.history = history
+        self.voters = history.voters
         self.config = config
         self.chance = chance
         self.log = log
         self.epoch = stored.epoch
         self.leader_id = stored.leader_id
+        self.leader_address: Address | None = None
         self.voted = stored.voted
         self.high_watermark = 0 if log.latest_snapshot is None else log.latest_snapshot.offset
         # Set while part of our log, durable once, is missing: until it is back we take no part.
@@ -115,8 +134,9 @@ class Quorum:
         self.download: SnapshotDownload | None = None
         self.now_ms = 0
         self.effects: list[Effect] = []
-        self.is_voter = voters.contains(key)
+        self.is_voter = can_vote and self.voters.contains(self.key)
         self.role: Role = Unattached(None, FetchSlot(0))
+        self._kraft_version = history.kraft_version
         self._stored = stored
         self._announced = (NO_LEADER, stored.epoch)
 
@@ -165,9 +185,43 @@ class Quorum:
         self.high_watermark = offset
         self.emit(HighWatermarkAdvanced(offset))
 
-    def set_voters(self, voters: VoterSet) -> None:
-        self.voters = voters
-        self.is_voter = voters.contains(self.key)
+    def adopt_voters(self) -> None:
+        """Let the latest voter set of the log be in force, after the log has changed."""
+        before = self.voters
+        level = self.history.kraft_version
+        if self.history.voters is before and level == self._kraft_version:
+            return
+        self._kraft_version = level
+        self.voters = self.history.voters
+        self.is_voter = self.can_vote and self.voters.contains(self.key)
+        self.emit(VotersInForce(self.voters, level))
+        role = self.role
+        if isinstance(role, Follower):
+            if not self.may_stand:
+                role.deadline_ms = None
+            elif role.deadline_ms is None:
+                role.deadline_ms = self.now_ms + self.config.fetch_timeout_ms
+        elif isinstance(role, Unattached):
+            if not self.may_stand:
+                role.election_at_ms = None
+            elif role.election_at_ms is None:
+                role.election_at_ms = self._election_deadline_ms()
+        elif isinstance(role, Prospective | Candidate):
+            if self.may_stand:
+                self._adapt_ballot(role.ballot, before)
+            else:
+                self.become_unattached(self.epoch)
+
+    def _adapt_ballot(self, ballot: Ballot, before: VoterSet) -> None:
+        """Votes of voters that another has replaced don't count; the new ones are asked."""
+        for node_id in list(ballot.ask_at_ms):
+            if self.voters.get(node_id) is None:
+                del ballot.ask_at_ms[node_id]
+        for key in self.others():
+            if before.get(key.node_id) is None or before.key_of(key.node_id) != key:
+                ballot.votes.pop(key.node_id, None)
+                ballot.unreachable.pop(key.node_id, None)
+                ballot.ask_at_ms[key.node_id] = self.now_ms
 
     def heal(self) -> None:
         """Take part again if what was lost of the log is back, and durable."""
@@ -233,6 +287,7 @@ class Quorum:
             election_at_ms = self.now_ms + self.random_election_timeout_ms()
         if epoch > self.epoch:
             self.epoch, self.voted, self.leader_id = epoch, None, NO_LEADER
+            self.leader_address = None
         if voted is not None and self.voted is None:
             self.voted = voted
         at_ms = election_at_ms if self.may_stand else None
@@ -247,15 +302,23 @@ class Quorum:
         return None
 
     def become_follower(
-        self, epoch: int, leader_id: int, *, lost_until_ms: int | None = None
+        self,
+        epoch: int,
+        leader_id: int,
+        address: Address | None = None,
+        *,
+        lost_until_ms: int | None = None,
     ) -> None:
-        """Follow `leader_id`. `lost_until_ms`: it is the one we have lost; stand again then."""
+        """Follow `leader_id`, which said it is at `address`, if anybody did. `lost_until_ms`: it
+        is the one we have lost; stand again then."""
         assert epoch >= self.epoch, (epoch, self.epoch)
         assert leader_id != self.node_id, leader_id
         if epoch > self.epoch:
             self.epoch, self.voted = epoch, None
         else:
             assert self.leader_id in (NO_LEADER, leader_id), (self.leader_id, leader_id)
+        if leader_id != self.leader_id or address is not None:
+            self.leader_address = address
         self.leader_id = leader_id
         lost = lost_until_ms is not None
         deadline_ms = lost_until_ms if lost else self.now_ms + self.config.fetch_timeout_ms
@@ -264,7 +327,8 @@ class Quorum:
         download = self.download
         if download is not None and download.leader_id != leader_id and not download.freezing:
             self.download = None
-        self._switch(Follower(leader_id, deadline_ms, FetchSlot(self.now_ms), lost))
+        slots = FetchSlot(self.now_ms), VoterSlot(self.now_ms)
+        self._switch(Follower(leader_id, deadline_ms, *slots, lost))
 
     def become_prospective(self) -> None:
         assert self.may_stand, self.describe()
@@ -273,7 +337,7 @@ class Quorum:
     def become_candidate(self) -> None:
         assert self.may_stand, self.describe()
         self.epoch += 1
-        self.voted, self.leader_id = self.key, NO_LEADER
+        self.voted, self.leader_id, self.leader_address = self.key, NO_LEADER, None
         self._switch(Candidate(self._new_ballot(), self._election_deadline_ms()))
 
     def _election_deadline_ms(self) -> int:
@@ -299,6 +363,7 @@ class Quorum:
                 observers={},
                 announcements={key.node_id: Announcement(self.now_ms) for key in self.others()},
                 check_quorum_at_ms=None if alone else self.now_ms + self.config.check_quorum_ms,
+                told_voters=None if self._kraft_version else self.voters.with_voter(self.own),
             )
         )
 
@@ -326,7 +391,7 @@ class Quorum:
             self.become_follower(self.epoch, self.leader_id)
         else:
             self.leader_id = NO_LEADER
-            if len(self.voters) == 1:
+            if len(self.voters) == 1 and self.is_voter:
                 soon_ms = self.now_ms
             self.become_unattached(self.epoch, election_at_ms=soon_ms)
 
@@ -340,7 +405,10 @@ class Quorum:
         if isinstance(role, Leader):
             assert self.leader_id == self.node_id, self.describe()
             assert self.voted == self.key, self.describe()
-            assert self.is_voter, self.describe()
+            # One that has removed itself leads on until that is committed.
+            changed_at = self.history.voters_offset
+            uncommitted = changed_at is not None and changed_at >= self.high_watermark
+            assert self.is_voter or uncommitted, self.describe()
         elif isinstance(role, Candidate):
             assert self.voted == self.key, self.describe()
             assert self.leader_id == NO_LEADER, self.describe()

@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
+from wire import control
+
+MAX_KRAFT_VERSION = 1
+
 
 class ReplicaKey(NamedTuple):
     """A replica: node id, and directory id where it is known."""
@@ -80,6 +84,14 @@ class VoterSet:
         expected = voter.key.directory_id
         return expected is None or expected == key.directory_id
 
+    def with_voter(self, voter: Voter) -> VoterSet:
+        """This set and `voter`, in place of the one of its id if there is one."""
+        return VoterSet({**self._voters, voter.key.node_id: voter}.values())
+
+    def without(self, key: ReplicaKey) -> VoterSet:
+        """This set less the voter of exactly this key."""
+        return VoterSet(voter for voter in self if voter.key != key)
+
     def key_of(self, node_id: int) -> ReplicaKey:
         voter = self._voters.get(node_id)
         return voter.key if voter is not None else ReplicaKey(node_id)
@@ -95,3 +107,47 @@ class VoterSet:
 
 def _node_id(voter: Voter) -> int:
     return voter.key.node_id
+
+
+class MembershipRecord(NamedTuple):
+    """What the log, or a snapshot, says of membership at an offset; None where it says nothing."""
+
+    offset: int
+    kraft_version: int | None = None
+    voters: VoterSet | None = None
+
+
+def membership_of(offset: int, record: control.Control) -> MembershipRecord | None:
+    """The control record at `offset` as far as it is about membership."""
+    if record.type == control.ControlType.KRAFT_VERSION:
+        return MembershipRecord(offset, kraft_version=record.entity.k_raft_version)
+    if record.type == control.ControlType.KRAFT_VOTERS:
+        return MembershipRecord(offset, voters=voter_set_of(control.voters_of(record.entity)))
+    return None
+
+
+def voter_set_of(voters: Iterable[control.Voter]) -> VoterSet:
+    """The set that a VotersRecord holds."""
+    return VoterSet(
+        Voter(
+            ReplicaKey(voter.voter_id, voter.directory_id),
+            {end.name: (end.host, end.port) for end in voter.endpoints},
+            voter.min_kraft_version,
+            voter.max_kraft_version,
+        )
+        for voter in voters
+    )
+
+
+def record_of(voters: VoterSet) -> list[control.Voter]:
+    """The voters as a VotersRecord holds them."""
+    return [
+        control.Voter(
+            voter.key.node_id,
+            voter.key.directory_id,
+            tuple(control.Endpoint(name, *place) for name, place in voter.endpoints.items()),
+            voter.min_kraft_version,
+            voter.max_kraft_version,
+        )
+        for voter in voters
+    ]

@@ -18,7 +18,8 @@ from raft.messages import (
     Response,
 )
 from raft.roles import Leader
-from raft.voters import OffsetAndEpoch, ReplicaKey
+from raft.voter_history import VoterHistory
+from raft.voters import OffsetAndEpoch, ReplicaKey, Voter
 from simulation.raft_disk import Entry, RaftDisk, Snapshot
 from wire.errors import ErrorCode
 
@@ -64,8 +65,8 @@ class SimulatedMember:
         self.applied = 0 if newest is None else newest.snapshot_id.offset
         self.digest = 0 if newest is None else newest.digest
         self.core = QuorumCore(
-            key=self.key,
-            voters=self.world.voters,
+            own=Voter(self.key),
+            history=VoterHistory(self.world.voters),
             config=self.world.config,
             chance=random.Random(f"{self.world.seed}/{self.node_id}/{self.incarnation}"),
             log=log,

@@ -19,12 +19,16 @@ from raft.log_view import LogView
 from raft.messages import (
     BeginEpochRequest,
     BeginEpochResponse,
+    FetchedRecords,
     FetchRequest,
     FetchResponse,
+    FetchSnapshotRequest,
+    FetchSnapshotResponse,
     VoteRequest,
     VoteResponse,
 )
 from raft.state import QuorumConfig
+from raft.voter_history import VoterHistory
 from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from wire.errors import ErrorCode
 
@@ -45,14 +49,38 @@ def log(*runs, **rest):
     return LogView(start=start, end=end, epochs=epochs, **rest)
 
 
+def records(base, *runs):
+    """What a leader sends: runs (epoch, count of records) from offset `base` on."""
+    end, epochs = base, []
+    for epoch, count in runs:
+        epochs.append((epoch, end))
+        end += count
+    return FetchedRecords(base, end, tuple(epochs), None)
+
+
+def snapshot_slice(core, length, *, error=NONE, **changes):
+    """The leader answers the FetchSnapshot in flight, of a file of 100 bytes."""
+    slot = core.q.role.slot
+    request = slot.in_flight
+    assert isinstance(request, FetchSnapshotRequest), request
+    response = FetchSnapshotResponse(
+        error, core.q.leader_id, core.q.epoch, request.snapshot, request.position,
+        100, length, b"x" * length,
+    )  # fmt: skip
+    return core.tell(ResponseReceived(slot.peer_id, request, response._replace(**changes)))
+
+
 class Core:
     """Node 1 of voters 1..n, started at time 0."""
 
-    def __init__(self, voters=3, *, node_id=1, log=None, stored=None, seed=0, **rest):
+    def __init__(self, voters=3, *, node_id=1, log=None, stored=None, seed=0, config=None,
+                 own=None, found=(), **rest):  # fmt: skip
         self.core = QuorumCore(
-            key=key(node_id),
-            voters=VoterSet(Voter(ReplicaKey(i)) for i in range(1, voters + 1)),
-            config=QuorumConfig(),
+            own=own or Voter(key(node_id)),
+            history=VoterHistory(
+                VoterSet(Voter(ReplicaKey(i)) for i in range(1, voters + 1)), found
+            ),
+            config=config or QuorumConfig(),
             chance=random.Random(seed),
             log=log or LogView(),
             stored=stored or ElectionState(),
@@ -117,7 +145,7 @@ class Core:
 
     def answer_votes(self, voter_id, *, pre_vote=False, granted=True, leader_id=-1, epoch=None):
         request = VoteRequest(
-            ReplicaKey(voter_id), self.q.epoch, self.q.key, self.q.log.last, pre_vote
+            self.q.voters.key_of(voter_id), self.q.epoch, self.q.key, self.q.log.last, pre_vote
         )
         response = VoteResponse(NONE, leader_id, self.q.epoch if epoch is None else epoch, granted)
         return self.tell(ResponseReceived(voter_id, request, response))

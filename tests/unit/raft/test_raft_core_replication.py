@@ -21,7 +21,7 @@ from raft.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
 )
-from raft.voters import OffsetAndEpoch
+from raft.voters import MembershipRecord, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from wire.errors import ErrorCode
 
 
@@ -77,15 +77,12 @@ def test_observers_dont_count():
 
 
 def test_a_replica_of_another_directory_doesnt_count():
-    from raft.voters import ReplicaKey, Voter, VoterSet
-
-    core = leading()
-    core.q.set_voters(VoterSet(Voter(key(i)) for i in (1, 2, 3)))
-    stranger = FetchRequest(ReplicaKey(2, key(7).directory_id), 1, 1, 1, 500, 0)
+    core = leading(found=[MembershipRecord(-1, 1, VoterSet(Voter(key(i)) for i in (1, 2, 3)))])
+    stranger = FetchRequest(ReplicaKey(2, key(7).directory_id), 1, 3, 1, 500, 0)
     core.ask(stranger)
     assert core.q.high_watermark == 0
-    core.fetch_from(2, 1, 1)
-    assert core.q.high_watermark == 1
+    core.fetch_from(2, 3, 1)
+    assert core.q.high_watermark == 3
 
 
 def test_a_fetch_with_nothing_to_answer_is_parked_until_records_come():
@@ -171,7 +168,7 @@ def test_a_follower_fetches_again_only_when_what_it_got_is_durable():
 
 
 def test_an_observer_fetches_on_without_waiting_for_its_disk():
-    core = Core(node_id=9)
+    core = Core(node_id=9, can_vote=False)
     core.follow(2, 5)
     core.fetched(records=records(0, (5, 2)))
     assert core.sent(FetchRequest)[0][1].offset == 2

@@ -197,9 +197,12 @@ def test_leftovers_go_and_unusable_files_stay_for_inspection(env):
 # Opening
 
 
+ALONE = VoterSet.static({1: ("localhost", 1)}, "CONTROLLER")
+
+
 def opened(env, *, alone=True, **rest):
     log = MetadataLog(env, config(**rest), "/data")
-    return log, asyncio.run(log.open(alone=alone))
+    return log, asyncio.run(log.open(ALONE if alone else VOTERS))
 
 
 def filled(env, *batches):
@@ -207,7 +210,7 @@ def filled(env, *batches):
 
     async def fill():
         log = MetadataLog(env, config(), "/data")
-        await log.open(alone=True)
+        await log.open(ALONE)
         for base, epoch, count in batches:
             data = batch(base, epoch, count)
             log.append_fetched(fetched(data, base))
@@ -297,7 +300,7 @@ def test_a_log_behind_its_snapshot_restarts_there(env):
 def test_a_log_without_its_beginning_needs_a_snapshot(env):
     async def make():
         log = MetadataLog(env, config(), "/data")
-        await log.open(alone=True)
+        await log.open(ALONE)
         log.log.truncate_and_restart_at(20)
         await log.log.settle()
         log.append_fetched(fetched(batch(20, 3, 2), 20))

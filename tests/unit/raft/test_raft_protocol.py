@@ -10,7 +10,7 @@ from raft import messages as msg
 from raft import protocol
 from raft.config import RaftConfig
 from raft.requests import Call, QuorumApis, Slice
-from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
+from raft.voters import OffsetAndEpoch, ReplicaKey, Voter
 from wire.batch import build_batch
 from wire.errors import DecodeError, ErrorCode
 from wire.messages import (
@@ -29,16 +29,20 @@ CONFIG = RaftConfig(
     cluster_id="c1",
     voters={i: (f"host-{i}", 9000 + i) for i in (1, 2, 3)},
 )
-VOTERS = VoterSet.static(CONFIG.voters, CONFIG.listener_name)
 ME, OTHER = ReplicaKey(1, UUID(int=501)), ReplicaKey(2, UUID(int=502))
 SNAPSHOT = OffsetAndEpoch(77, 6)
+ENDPOINTS = {"CONTROLLER": ("host-1", 9001), "OTHER": ("::1", 65535)}
 REQUESTS = {
     "vote": (msg.VoteRequest(OTHER, 5, ME, OffsetAndEpoch(9, 4), False), range(3)),
     "pre_vote": (msg.VoteRequest(ReplicaKey(2), 5, ME, OffsetAndEpoch(9, 4), True), (2,)),
-    "begin": (msg.BeginEpochRequest(OTHER, 1, 5), range(2)),
+    "begin": (msg.BeginEpochRequest(OTHER, 1, 5, ("host-1", 9001)), range(2)),
     "end": (msg.EndEpochRequest(1, 5, (OTHER, ReplicaKey(3))), range(2)),
     "fetch": (msg.FetchRequest(ME, 5, 9, 4, 500, 8), range(12, 19)),
     "fetch_snapshot": (msg.FetchSnapshotRequest(ME, 5, SNAPSHOT, 64), range(2)),
+    "add": (msg.AddVoterRequest(Voter(OTHER, ENDPOINTS), 1234), range(2)),
+    "join": (msg.AddVoterRequest(Voter(ME, ENDPOINTS), 77, until_committed=False), (1,)),
+    "remove": (msg.RemoveVoterRequest(OTHER), (0,)),
+    "update": (msg.UpdateVoterRequest(5, Voter(ME, ENDPOINTS, 0, 1)), (0,)),
 }
 BATCH = build_batch([(1, None, b"v", ())], base_offset=9, leader_epoch=4)
 RESPONSES = {
@@ -47,8 +51,23 @@ RESPONSES = {
     "begin": msg.BeginEpochResponse(ErrorCode.fenced_leader_epoch, 3, 6),
     "end": msg.EndEpochResponse(ErrorCode.none, -1, 6),
     "fetch_snapshot": msg.FetchSnapshotResponse(ErrorCode.none, 2, 5, SNAPSHOT, 64, 100, 3, b"abc"),
+    "add": msg.VoterChangeResponse(ErrorCode.duplicate_voter, -1, -1, "there is one"),
+    "join": msg.VoterChangeResponse(ErrorCode.none, -1, -1),
+    "remove": msg.VoterChangeResponse(ErrorCode.voter_not_found, -1, -1, "there is none"),
+    "update": msg.VoterChangeResponse(ErrorCode.fenced_leader_epoch, 3, 6),
 }
 CASES = [(name, version) for name, (_, versions) in REQUESTS.items() for version in versions]
+
+
+def address(node_id):
+    return CONFIG.voters.get(node_id)
+
+
+def with_address(version, response, least=1):
+    """The answer as it arrives: from some version on it says where the leader is."""
+    if version < least:
+        return response
+    return response._replace(leader_address=address(response.leader_id))
 
 
 class FakeConnection:
@@ -64,7 +83,7 @@ def served(name, version, body):
         asked.append((message, call))
         return Later()
 
-    apis = QuorumApis(CONFIG, lambda: VOTERS, ask)
+    apis = QuorumApis(CONFIG, address, ask)
     handler = next(api for api in apis.apis() if api.key == key)
     assert handler.min_version <= version <= handler.max_version
     header = RequestHeader(key, version, 11, "test")
@@ -77,7 +96,7 @@ def known_to(version, name, message):
     if name == "vote" and version == 0:
         return message._replace(voter=None, candidate=ReplicaKey(1))
     if name == "begin" and version == 0:
-        return message._replace(voter=None)
+        return message._replace(voter=None, leader_address=None)
     if name == "end" and version == 0:
         return message._replace(successors=(ReplicaKey(2), ReplicaKey(3)))
     if name == "fetch":
@@ -103,13 +122,14 @@ def test_requests_arrive_as_they_were_meant(name, version):
 def test_answers_arrive_as_they_were_meant(name, version):
     request = REQUESTS[name][0]
     key = protocol.API_KEYS[type(request)]
-    apis = QuorumApis(CONFIG, lambda: VOTERS, None)
+    apis = QuorumApis(CONFIG, address, None)
     response = RESPONSES[name]
     data = Slice(b"abc", 3) if name == "fetch_snapshot" else None
     entity = apis.reply(Call(key, version, 11, 100), response, data)
     frame = encode_response(key, version, 11, entity)
     _, offset = decode_response_header(key, version, memoryview(frame)[4:])
-    assert protocol.decode(request, version, memoryview(frame)[4 + offset :]) == response
+    arrived = protocol.decode(request, version, memoryview(frame)[4 + offset :])
+    assert arrived == with_address(version, response, 0 if name == "update" else 1)
     if version >= 1 and response.leader_id > 0:
         (endpoint,) = decode_response(key, version, frame[4:])[1].node_endpoints
         assert (endpoint.node_id, endpoint.host) == (
@@ -128,7 +148,7 @@ FETCHES = [
 @pytest.mark.parametrize("version", range(12, 19))
 @pytest.mark.parametrize("response", FETCHES)
 def test_fetch_answers(version, response):
-    assert fetched(version, response, None) == response
+    assert fetched(version, response, None) == with_address(version, response, 16)
 
 
 @pytest.mark.parametrize("version", range(12, 19))
@@ -149,7 +169,7 @@ def test_fetched_records_that_arent_sound_are_an_error():
 
 
 def fetched(version, response, data):
-    apis = QuorumApis(CONFIG, lambda: VOTERS, None)
+    apis = QuorumApis(CONFIG, address, None)
     frame = apis.reply(Call(1, version, 11, 1 << 20), response, data)
     assert isinstance(frame, Frame)
     whole = b"".join(frame.parts)

@@ -1,0 +1,311 @@
+"""The leader's side of KIP-853: voters are added, removed and updated, kraft.version rises.
+
+One change at a time: none begins before this leader has committed a record of its own epoch, nor
+while the last change is uncommitted. Two sets that follow each other then always share a member
+of any two of their majorities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from raft.effects import ProbeVoter, SendResponse, UpgradeAnswered
+from raft.events import UpgradeKraftVersion, VoterProbed
+from raft.leading import answer_change, append_membership, step_down
+from raft.messages import (
+    AddVoterRequest,
+    RemoveVoterRequest,
+    UpdateVoterRequest,
+    VoterChangeRequest,
+    VoterChangeResponse,
+)
+from raft.roles import Leader, PendingChange
+from raft.serving import leader_error
+from raft.state import Quorum
+from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter
+from wire.errors import ErrorCode
+from wire.uuids import to_text
+
+
+class _Refusal(NamedTuple):
+    error: ErrorCode
+    message: str | None
+
+
+_NO_LEADER = "this node doesn't lead the quorum"
+
+
+def on_request(q: Quorum, token: int, request: VoterChangeRequest) -> None:
+    """Begin a change, or say why not."""
+    epoch = request.epoch if isinstance(request, UpdateVoterRequest) else q.epoch
+    error = leader_error(q, epoch)
+    role = q.role
+    refusal: _Refusal | None
+    if error != ErrorCode.none or not isinstance(role, Leader):
+        refusal = _Refusal(error, _NO_LEADER)
+    elif isinstance(request, AddVoterRequest):
+        refusal = _add(q, role, token, request)
+    elif isinstance(request, RemoveVoterRequest):
+        refusal = _remove(q, role, token, request)
+    else:
+        # Who asks here waits for nothing: the record, where there is one, will reach it.
+        refusal = _update(q, role, request) or _Refusal(ErrorCode.none, None)
+    if refusal is not None:
+        response = VoterChangeResponse(refusal.error, q.told_leader_id, q.epoch, refusal.message)
+        q.emit(SendResponse(token, response))
+
+
+def _not_yet(q: Quorum, role: Leader) -> _Refusal | None:
+    """Why nothing can be changed just now."""
+    if role.change is not None:
+        return _Refusal(ErrorCode.request_timed_out, "another change of the voters is under way")
+    if not role.committed_in_epoch:
+        return _Refusal(
+            ErrorCode.request_timed_out,
+            f"the leader has committed nothing of its epoch {q.epoch} yet",
+        )
+    return None
+
+
+def _uncommitted(q: Quorum) -> _Refusal | None:
+    offset = q.history.voters_offset
+    if offset is None or offset >= q.high_watermark:
+        return _Refusal(
+            ErrorCode.request_timed_out,
+            f"the last change of the voters, at offset {offset}, isn't committed yet: "
+            f"the high watermark is {q.high_watermark}",
+        )
+    return None
+
+
+def _not_dynamic(q: Quorum) -> _Refusal | None:
+    if q.history.kraft_version == 0:
+        return _Refusal(
+            ErrorCode.unsupported_version,
+            "the voters are static: kraft.version is 0, and 1 is needed to change them",
+        )
+    return None
+
+
+def _add(q: Quorum, role: Leader, token: int, request: AddVoterRequest) -> _Refusal | None:
+    voter = request.voter
+    refusal = (
+        _incomplete(q, voter.key)
+        or _unreachable(q, voter)
+        or _not_yet(q, role)
+        or _not_dynamic(q)
+        or _uncommitted(q)
+    )
+    if refusal is not None:
+        return refusal
+    if q.voters.get(voter.key.node_id) is not None:
+        return _Refusal(
+            ErrorCode.duplicate_voter,
+            f"node {voter.key.node_id} is a voter already, with directory id "
+            f"{_directory(q.voters.key_of(voter.key.node_id))}",
+        )
+    role.change = PendingChange(
+        token,
+        q.now_ms + request.timeout_ms,
+        adding=voter,
+        until_committed=request.until_committed,
+    )
+    q.emit(ProbeVoter(token, voter))
+    return None
+
+
+def _incomplete(q: Quorum, key: ReplicaKey) -> _Refusal | None:
+    if key.node_id < 0 or key.directory_id is None:
+        return _Refusal(
+            ErrorCode.invalid_request,
+            f"a voter is named by node id and directory id, not {_describe(key)}",
+        )
+    return None
+
+
+def _unreachable(q: Quorum, voter: Voter) -> _Refusal | None:
+    name = q.config.listener_name
+    if name not in voter.endpoints:
+        listed = ", ".join(voter.endpoints) or "none"
+        return _Refusal(
+            ErrorCode.invalid_request, f"a voter must have listener {name}; given: {listed}"
+        )
+    return None
+
+
+def _remove(q: Quorum, role: Leader, token: int, request: RemoveVoterRequest) -> _Refusal | None:
+    key = request.voter
+    refusal = _incomplete(q, key) or _not_yet(q, role) or _not_dynamic(q) or _uncommitted(q)
+    if refusal is not None:
+        return refusal
+    voter = q.voters.get(key.node_id)
+    if voter is None or voter.key != key:
+        listed = ", ".join(_describe(one.key) for one in q.voters)
+        return _Refusal(
+            ErrorCode.voter_not_found, f"{_describe(key)} is no voter; these are: {listed}"
+        )
+    if len(q.voters) == 1:
+        return _Refusal(
+            ErrorCode.voter_not_found, f"{_describe(key)} is the only voter and has to stay"
+        )
+    offset = append_membership(q, role, q.voters.without(key))
+    role.change = PendingChange(token, q.now_ms + q.config.voter_change_ms, offset=offset)
+    return None
+
+
+def _update(q: Quorum, role: Leader, request: UpdateVoterRequest) -> _Refusal | None:
+    voter, level = request.voter, q.history.kraft_version
+    refusal = _incomplete(q, voter.key) or _unreachable(q, voter) or _not_yet(q, role)
+    if refusal is not None:
+        return refusal
+    if not 0 <= voter.min_kraft_version <= level <= voter.max_kraft_version:
+        return _Refusal(ErrorCode.invalid_request, _wrong_range(voter, level))
+    if level == 0:
+        told = role.told_voters
+        if told is None or told.get(voter.key.node_id) is None:
+            return _Refusal(ErrorCode.voter_not_found, f"{_describe(voter.key)} is no voter")
+        role.told_voters = told.with_voter(voter)
+        return None
+    refusal = _uncommitted(q)
+    if refusal is not None:
+        return refusal
+    if not q.voters.contains(voter.key):
+        return _Refusal(ErrorCode.voter_not_found, f"{_describe(voter.key)} is no voter")
+    if q.voters.get(voter.key.node_id) != voter:
+        append_membership(q, role, q.voters.with_voter(voter))
+    return None
+
+
+def _wrong_range(voter: Voter, level: int) -> str:
+    return (
+        f"{_describe(voter.key)} supports kraft.version {voter.min_kraft_version} to "
+        f"{voter.max_kraft_version}, but {level} is finalised"
+    )
+
+
+def on_probed(q: Quorum, event: VoterProbed) -> None:
+    """The node to be added has said what it supports, or nothing."""
+    role = q.role
+    change = role.change if isinstance(role, Leader) else None
+    if change is None or change.token != event.token or change.adding is None or change.probed:
+        return
+    assert isinstance(role, Leader)
+    if event.kraft_versions is None:
+        address = change.adding.endpoints[q.config.listener_name]
+        _end(
+            q,
+            role,
+            ErrorCode.request_timed_out,
+            f"{_describe(change.adding.key)} doesn't answer at {address[0]}:{address[1]}",
+        )
+        return
+    low, high = event.kraft_versions
+    change.adding = replace(change.adding, min_kraft_version=low, max_kraft_version=high)
+    change.probed = True
+    level = q.history.kraft_version
+    if not low <= level <= high:
+        _end(q, role, ErrorCode.invalid_request, _wrong_range(change.adding, level))
+
+
+def advance(q: Quorum) -> None:
+    """Take the change under way as far as it goes now; a leader that is no voter any more resigns
+    once that is committed."""
+    role = q.role
+    if not isinstance(role, Leader) or (role.change is None and q.is_voter):
+        return
+    change = role.change
+    if change is not None and change.adding is not None and change.offset is None:
+        _add_when_caught_up(q, role, change, change.adding)
+    elif change is not None and change.offset is not None and change.offset < q.high_watermark:
+        _end(q, role, ErrorCode.none, None)
+    change = role.change
+    if change is not None and change.deadline_ms is not None and change.deadline_ms <= q.now_ms:
+        _end(q, role, ErrorCode.request_timed_out, _why_late(q, change))
+    removed_at = q.history.voters_offset
+    if not q.is_voter and removed_at is not None and removed_at < q.high_watermark:
+        step_down(q, role)
+
+
+def _add_when_caught_up(q: Quorum, role: Leader, change: PendingChange, voter: Voter) -> None:
+    if not change.probed:
+        return
+    if _has_caught_up(q, role, voter.key):
+        change.offset = append_membership(q, role, q.voters.with_voter(voter))
+        if not change.until_committed:
+            _end(q, role, ErrorCode.none, None)
+    elif not change.until_committed:
+        # It asks for itself, on the connection on which it fetches: it can't catch up meanwhile.
+        _end(q, role, ErrorCode.request_timed_out, _why_late(q, change))
+
+
+def _has_caught_up(q: Quorum, role: Leader, key: ReplicaKey) -> bool:
+    """A voter that lags would hold up every commit that needs it."""
+    progress = role.observers.get(key)
+    if progress is None or progress.caught_up_ms < 0:
+        return False
+    return progress.caught_up_ms >= q.now_ms - q.config.fetch_timeout_ms
+
+
+def _why_late(q: Quorum, change: PendingChange) -> str:
+    if change.offset is not None:
+        return f"the change, at offset {change.offset}, isn't committed yet"
+    assert change.adding is not None, change
+    name = _describe(change.adding.key)
+    return f"{name} hasn't caught up" if change.probed else f"{name} doesn't answer"
+
+
+def _end(q: Quorum, role: Leader, error: ErrorCode, message: str | None) -> None:
+    change, role.change = role.change, None
+    assert change is not None
+    answer_change(q, change, error, message)
+
+
+def upgrade(q: Quorum, event: UpgradeKraftVersion) -> None:
+    """kraft.version 0 to 1: the static voters become those in the log, under the directory ids
+    that they have told this leader."""
+    refusal = _why_no_upgrade(q, event.level)
+    role = q.role
+    if refusal is None and not event.validate_only and q.history.kraft_version != event.level:
+        assert isinstance(role, Leader)
+        assert role.told_voters is not None
+        offset = append_membership(q, role, role.told_voters, event.level)
+        role.change = PendingChange(event.token, None, upgrade=True, offset=offset)
+        return
+    error, message = refusal or _Refusal(ErrorCode.none, None)
+    q.emit(UpgradeAnswered(event.token, error, message or ""))
+
+
+def _why_no_upgrade(q: Quorum, level: int) -> _Refusal | None:
+    role = q.role
+    error = leader_error(q, q.epoch)
+    if error != ErrorCode.none or not isinstance(role, Leader):
+        return _Refusal(error, _NO_LEADER)
+    refusal = _not_yet(q, role)
+    now = q.history.kraft_version
+    if refusal is not None or level == now:
+        return refusal
+    wanted = f"kraft.version can't be set to {level}"
+    if level < now:
+        reason = f"it is at {now} and never goes down"
+    elif level > MAX_KRAFT_VERSION:
+        reason = f"0 to {MAX_KRAFT_VERSION} are supported"
+    else:
+        assert role.told_voters is not None, q.describe()
+        behind = [
+            str(voter.key.node_id)
+            for voter in role.told_voters
+            if voter.key.directory_id is None or voter.max_kraft_version < level
+        ]
+        if not behind:
+            return None
+        reason = f"voters {', '.join(behind)} haven't told that they support it"
+    return _Refusal(ErrorCode.invalid_update_version, f"{wanted}: {reason}")
+
+
+def _directory(key: ReplicaKey) -> str:
+    return "unknown" if key.directory_id is None else to_text(key.directory_id)
+
+
+def _describe(key: ReplicaKey) -> str:
+    return f"node {key.node_id} with directory id {_directory(key)}"
