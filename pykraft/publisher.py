@@ -47,7 +47,7 @@ class SnapshotStore(Protocol):
     async def write_snapshot(
         self, offset: int, epoch: int, last_timestamp_ms: int, slices: Iterable[Sequence[bytes]]
     ) -> bool:
-        """Whether it is kept; False where there is one as new, or no room."""
+        """Whether it is kept; False where there is one as new, or no room, or no disk any more."""
         ...
 
 
@@ -192,13 +192,9 @@ class MetadataPublisher:
 
     async def _write_snapshot(self, store: SnapshotStore, image: MetadataImage) -> None:
         end_offset = image.last_offset + 1
-        try:
-            kept = await store.write_snapshot(
-                end_offset, image.last_epoch, image.last_timestamp_ms, slices_of(image)
-            )
-        except FatalError as error:
-            self._on_fatal(error)
-            return
+        kept = await store.write_snapshot(
+            end_offset, image.last_epoch, image.last_timestamp_ms, slices_of(image)
+        )
         if kept:
             self.snapshots_written += 1
             self._log.info("snapshot_written", offset=end_offset)

@@ -11,28 +11,21 @@ from metadata.records.types import BeginTransactionRecord, EndTransactionRecord
 from pykraft.publisher import MetadataPublisher
 from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
 from wire.errors import FatalError
-from wire.exits import (
-    EXIT_METADATA_DISK_FAILED,
-    EXIT_UNREADABLE_LOG,
-    EXIT_UNSUPPORTED_LEVEL,
-)
+from wire.exits import EXIT_UNREADABLE_LOG, EXIT_UNSUPPORTED_LEVEL
 from world.memory import ManualClock, memory_env
 
 
 class Store:
-    """A quorum that keeps what it is to write; `error` is raised instead, `gate` waited for."""
+    """A quorum that keeps what it is to write; `gate` is waited for."""
 
     def __init__(self):
         self.written = []
-        self.error = None
         self.gate = None
         self.has_room = True
 
     async def write_snapshot(self, offset, epoch, last_timestamp_ms, slices):
         if self.gate is not None:
             await self.gate.wait()
-        if self.error is not None:
-            raise self.error
         if not self.has_room:
             return False
         records = [decode(value).record for values in slices for value in values]
@@ -184,16 +177,6 @@ def test_a_disk_without_room_for_a_snapshot_costs_that_snapshot_only():
         scene.commit(topic(2), size=1000)
         await scene.settle()
         assert [written[0] for written in scene.store.written] == [2]
-
-    run(story)
-
-
-def test_a_store_that_cannot_go_on_stops_the_node():
-    async def story(scene):
-        scene.store.error = FatalError(EXIT_METADATA_DISK_FAILED, "gone")
-        scene.commit(topic(1), size=1000)
-        await scene.settle()
-        assert [error.exit_code for error in scene.fatal] == [EXIT_METADATA_DISK_FAILED]
 
     run(story)
 
