@@ -82,7 +82,7 @@ class Fetchers:
         self.bytes_in = 0
 
     def follow(self, replica: Replica) -> None:
-        """Copies the partition from its present leader; from nobody where we lead or can't write."""
+        """Copies the partition from its leader; from nobody where we lead, or can't write."""
         self.forget(replica)
         core = replica.core
         if replica.failed or core.role is not Role.FOLLOWER or core.leader == NO_LEADER:

@@ -33,6 +33,7 @@ from raft.events import (
     SnapshotWritten,
     Started,
     Tick,
+    UpgradeKraftVersion,
 )
 from raft.listener import CommittedBatch, LeaderAndEpoch, RaftListener
 from raft.messages import Request as Message
@@ -42,9 +43,8 @@ from raft.performer import OwnBatch, Performer
 from raft.reads import NotLeader, Reads
 from raft.requests import Call, QuorumApis
 from raft.roles import Follower, Leader
-from raft.snapshots import SnapshotFacts, SnapshotUnusable
-from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
-from wire import control
+from raft.snapshots import SnapshotUnusable
+from raft.voters import OffsetAndEpoch, VoterSet, record_of
 from wire.batch import build_batch
 from wire.errors import ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY, EXIT_METADATA_DISK_FAILED
@@ -79,11 +79,12 @@ class RaftNode:
         self.node_id = config.node_id
         self.log = MetadataLog(env, config, directory)
         self.election_file = ElectionFile(env.disk, self.log.directory)
-        self.voters = VoterSet.static(config.voters, config.listener_name)
-        self.kraft_version = 0
         self.core: QuorumCore
         self.peers = Peers(env, config, self._address_of, self.tell, self._of_other_cluster)
-        self.quorum_apis = QuorumApis(config, lambda: self.voters, self._ask)
+        self.quorum_apis = QuorumApis(config, self._told_address_of, self._ask)
+        # Servers to ask for the quorum, by ids that no node has.
+        listed = (address for address in config.bootstrap if address != config.own_address)
+        self._bootstrap = {-2 - place: address for place, address in enumerate(listed)}
         self.reads = Reads(self.tell)
         self.leader_known = LeaderAndEpoch(None, 0)
         self.stopped = False
@@ -106,47 +107,30 @@ class RaftNode:
 
         Raises FatalError if the directory can't be gone on with.
         """
-        alone = not self.config.observer and set(self.voters.ids) == {self.node_id}
+        static = VoterSet.static(self.config.voters, self.config.listener_name)
         try:
-            opened = await self.log.open(alone=alone)
+            opened = await self.log.open(static)
         except DiskError as error:
             raise FatalError(EXIT_METADATA_DISK_FAILED, f"the metadata log: {error}") from error
-        snapshots = self.log.snapshots
-        latest = snapshots.latest
-        facts = snapshots.bootstrap if latest is None else snapshots.complete[latest]
-        if facts is not None:
-            self._take_voters(facts)
+        latest = self.log.snapshots.latest
         if latest is not None:
             self._applier.load_snapshot(latest)
         stored = self.election_file.load(votes=not self.config.observer)
-        key = ReplicaKey(self.node_id, self.config.directory_id)
         self.core = QuorumCore(
-            key=key,
-            voters=self.voters,
+            own=self.config.own_voter,
+            history=opened.history,
             config=self.config.quorum,
             chance=self.env.chance,
             log=opened.view,
             stored=stored,
             needs_end=opened.needs_end,
+            can_vote=not self.config.observer,
+            bootstrap=tuple(self._bootstrap),
         )
         logger.info("raft_started", state=self.core.state.describe(), needs_end=opened.needs_end)
         self._started = True
         self.tell(Started())
         self._plan_cleaning()
-
-    def _take_voters(self, facts: SnapshotFacts) -> None:
-        """The voter set of a snapshot, where it has one, stands above the configured one."""
-        self.kraft_version = facts.kraft_version
-        if facts.voters:
-            self.voters = VoterSet(
-                Voter(
-                    ReplicaKey(voter.voter_id, voter.directory_id),
-                    {end.name: (end.host, end.port) for end in voter.endpoints},
-                    voter.min_kraft_version,
-                    voter.max_kraft_version,
-                )
-                for voter in facts.voters
-            )
 
     async def stop(self, *, resign_wait_ms: int = _RESIGN_WAIT_MS) -> None:
         """Hand leadership over, make everything durable, close all files.
@@ -197,13 +181,16 @@ class RaftNode:
 
     def _of_other_cluster(self, peers: Sequence[int]) -> None:
         """Voters who say that our directory isn't of their cluster: a majority knows."""
-        voters = [peer for peer in peers if peer in self.voters.ids]
-        if len(voters) >= self.voters.majority:
+        asked = self.voters.ids or tuple(self._bootstrap)
+        strangers = [peer for peer in peers if peer in asked]
+        if len(strangers) > len(asked) // 2:
+            kind = "voters" if self.voters.ids else "bootstrap servers"
+            names = strangers if self.voters.ids else map(self._bootstrap.get, strangers)
             self.fail(
                 FatalError(
                     EXIT_BAD_DIRECTORY,
-                    f"{self.log.directory} is of cluster {self.config.cluster_id}, but voters "
-                    f"{', '.join(map(str, voters))} are of another one",
+                    f"{self.log.directory} is of cluster {self.config.cluster_id}, but {kind} "
+                    f"{', '.join(map(str, names))} are of another one",
                 )
             )
 
@@ -291,7 +278,33 @@ class RaftNode:
         return None if address is None else (leader_id, *address)
 
     def _address_of(self, node_id: int) -> tuple[str, int] | None:
-        return self.voters.address(node_id, self.config.listener_name)
+        """Where a member or a bootstrap server is reached from here."""
+        if node_id in self._bootstrap:
+            return self._bootstrap[node_id]
+        state = self.core.state
+        listed = state.voters.address(node_id, self.config.listener_name)
+        if node_id != state.leader_id or state.leader_address is None:
+            return listed
+        # A leader itself knows best where it is, but for configured addresses, which may be
+        # this node's own way to it.
+        is_static = state.history.kraft_version == 0
+        return listed if is_static and listed is not None else state.leader_address
+
+    def _told_address_of(self, node_id: int) -> tuple[str, int] | None:
+        """Where others are told that a member can be reached."""
+        if node_id == self.node_id and self.config.advertised is not None:
+            return self.config.advertised
+        return self._address_of(node_id)
+
+    @property
+    def voters(self) -> VoterSet:
+        """The voter set in force, committed or not."""
+        return self.core.state.voters
+
+    @property
+    def kraft_version(self) -> int:
+        """The level of kraft.version in force, committed or not."""
+        return self.core.state.history.kraft_version if self._started else 0
 
     @property
     def is_leader(self) -> bool:
@@ -373,6 +386,22 @@ class RaftNode:
             raise NotLeader(f"node {self.node_id} isn't running")
         return await self.reads.confirm()
 
+    async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
+        """Raise kraft.version to `level`; returns once that is committed. With `validate_only`
+        nothing is changed, and it returns if it could be. At `level` already, nothing is done.
+
+        Raises KafkaError: NOT_LEADER_OR_FOLLOWER, INVALID_UPDATE_VERSION where a voter hasn't
+        told this leader that it supports the level, or the level is a lower or unknown one, or
+        REQUEST_TIMED_OUT while another change of the voters is under way.
+        """
+        if self.stopped or not self._started:
+            raise NotLeader(f"node {self.node_id} isn't running")
+        self._tokens += 1
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._performer.upgrades[self._tokens] = future
+        self.tell(UpgradeKraftVersion(self._tokens, level, validate_only))
+        await future
+
     def resign(self) -> None:
         """Give up leadership; the others are told who should follow."""
         self.tell(Resign())
@@ -392,16 +421,7 @@ class RaftNode:
         latest = self.latest_snapshot_id
         if self.stopped or offset == 0 or (latest is not None and latest >= snapshot):
             return False
-        voters = [
-            control.Voter(
-                voter.key.node_id,
-                voter.key.directory_id,
-                tuple(control.Endpoint(n, *a) for n, a in voter.endpoints.items()),
-                voter.min_kraft_version,
-                voter.max_kraft_version,
-            )
-            for voter in self.voters
-        ]
+        history = self.core.state.history
         try:
             await snapshot_writer.write(
                 self.env,
@@ -409,8 +429,8 @@ class RaftNode:
                 snapshot,
                 last_timestamp_ms,
                 slices,
-                kraft_version=self.kraft_version,
-                voters=voters,
+                kraft_version=history.kraft_version_before(offset),
+                voters=record_of(history.voters_before(offset)),
             )
         except DiskFull as error:
             # The log is still whole: a later snapshot will stand for this one.
