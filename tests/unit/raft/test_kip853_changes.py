@@ -1,0 +1,469 @@
+"""KIP-853, a test a rule: the leader adds, removes and updates voters, and raises kraft.version."""
+
+from dataclasses import replace
+
+import pytest
+from core_rig import NONE, Core, key
+from kip853_rig import (
+    add,
+    answer,
+    caught_up,
+    commit,
+    dynamic,
+    later_leader,
+    leading,
+    probed,
+    remove,
+    update,
+    voter,
+    voters,
+)
+
+from raft import effects as fx
+from raft.effects import ElectionState
+from raft.events import Resign, UpgradeKraftVersion
+from raft.messages import EndEpochRequest
+from raft.voters import ReplicaKey, Voter
+from wire.errors import ErrorCode
+
+TIMED_OUT = ErrorCode.request_timed_out
+
+
+def upgrade(core, level=1, *, validate_only=False):
+    """(error, message) of an upgrade that is answered at once; None of one that waits."""
+    core.tell(UpgradeKraftVersion(77, level, validate_only))
+    return upgraded(core)
+
+
+def upgraded(core):
+    found = core.of(fx.UpgradeAnswered)
+    return (found[0].error, found[0].message) if found else None
+
+
+# The leader's own record
+
+
+def test_the_first_leader_writes_the_bootstrap_set_into_the_log():
+    """Bootstrapping: the voters' own snapshots may differ, the log is one: level and set follow
+    LeaderChange in the same batch."""
+    core = dynamic()
+    core.win()
+    (change,) = core.of(fx.AppendLeaderChange)
+    assert change == fx.AppendLeaderChange(0, 1, (1, 2, 3), (1, 2), (1, voters(1, 2, 3)))
+    assert (core.q.log.end, core.q.history.voters_offset) == (3, 2)
+
+
+def test_a_later_leader_writes_no_set():
+    """Endpoints information: the log has a set already, and what it says of the leader is true."""
+    core = later_leader()
+    assert core.of(fx.AppendLeaderChange)[0].membership is None
+
+
+def test_a_leader_that_has_moved_says_so_as_it_takes_over():
+    """Endpoints information: a leader whose entry is out of date writes it with LeaderChange."""
+    moved = voter(1, port=9999)
+    core = later_leader(moved)
+    assert core.of(fx.AppendLeaderChange)[0].membership == (1, voters(moved, 2, 3))
+
+
+# Adding voters
+
+
+def test_a_voter_is_added_once_it_is_probed_caught_up_and_committed():
+    """Adding voters, all steps: ApiVersions, the fetch at the log's end, the record, its commit by
+    a majority of the new set."""
+    core = leading()
+    caught_up(core, 4)
+    token = add(core, 4)
+    assert core.of(fx.ProbeVoter)[0].voter.key == voter(4).key
+    assert probed(core, token) is None
+    assert core.of(fx.AppendMembership) == [
+        fx.AppendMembership(3, 1, None, voters(1, 2, 3, 4))
+    ]  # fmt: skip
+    assert core.q.voters == voters(1, 2, 3, 4)
+    core.sync()
+    core.fetch_from(2, 4, 1)
+    assert answer(core, token) is None, "two of four are no majority"
+    core.fetch_from(4, 4, 1)
+    assert answer(core, token) == (NONE, None)
+
+
+def test_the_new_voter_gets_the_range_that_it_told():
+    """Adding voters: the record has the kraft.version range of the ApiVersions answer."""
+    core = leading()
+    caught_up(core, 4)
+    probed(core, add(core, 4), (0, 1))
+    assert core.q.voters.get(4) == voter(4)
+
+
+def test_what_the_new_voter_had_fetched_counts_at_once():
+    """Adding voters: its progress as an observer is its progress as a voter."""
+    core = leading()
+    caught_up(core, 4)
+    probed(core, add(core, 4))
+    progress = core.q.role.voters[4]
+    assert (progress.end_offset, core.q.role.observers) == (3, {})
+
+
+def test_a_lagging_node_is_waited_for():
+    """Adding voters: the record isn't appended before the node has the leader's log."""
+    core = leading()
+    core.append()
+    core.fetch_from(4, 0, 0)
+    token = add(core, 4)
+    assert probed(core, token) is None
+    assert not core.of(fx.AppendMembership)
+    caught_up(core, 4)
+    assert core.of(fx.AppendMembership)
+
+
+def test_a_node_that_stays_behind_isnt_added():
+    """Adding voters: REQUEST_TIMED_OUT when the request's time is over."""
+    core = leading()
+    core.append()
+    core.fetch_from(4, 0, 0)
+    token = add(core, 4, timeout_ms=300)
+    probed(core, token)
+    core.pass_ms(299)
+    assert answer(core, token) is None
+    core.pass_ms(1)
+    assert answer(core, token)[0] == TIMED_OUT
+    assert core.q.voters.ids == (1, 2, 3)
+
+
+def test_a_node_that_was_caught_up_long_ago_isnt():
+    """Adding voters: one that has stopped fetching would hold up every commit."""
+    core = leading()
+    caught_up(core, 4)
+    for _ in range(30):
+        core.pass_ms(100)
+        core.fetch_from(2, 3, 1)
+    probed(core, add(core, 4))
+    assert not core.of(fx.AppendMembership)
+
+
+def test_a_node_that_doesnt_answer_isnt_added():
+    """Adding voters: REQUEST_TIMED_OUT, with its address."""
+    core = leading()
+    caught_up(core, 4)
+    error, message = probed(core, add(core, 4), None)
+    assert error == TIMED_OUT
+    assert "host:9004" in message
+
+
+@pytest.mark.parametrize("levels", [(0, 0), (2, 3)])
+def test_a_node_that_doesnt_support_the_level_isnt_added(levels):
+    """Adding voters: INVALID_REQUEST unless its range has the finalised kraft.version."""
+    core = leading()
+    caught_up(core, 4)
+    error, message = probed(core, add(core, 4), levels)
+    assert error == ErrorCode.invalid_request
+    assert f"kraft.version {levels[0]} to {levels[1]}, but 1" in message
+    assert core.q.voters.ids == (1, 2, 3)
+
+
+@pytest.mark.parametrize("disk", [0, 1])
+def test_an_id_can_be_a_voter_once(disk):
+    """Adding voters: DUPLICATE_VOTER, for another disk too, whose former self must go first."""
+    error, message = add(leading(), voter(2, disk=disk))
+    assert error == ErrorCode.duplicate_voter
+    assert "node 2" in message
+
+
+def test_a_voter_needs_a_directory_id_and_the_controllers_listener():
+    """AddRaftVoter: INVALID_REQUEST otherwise."""
+    core = leading()
+    nameless = replace(voter(4), key=ReplicaKey(4))
+    unreachable = replace(voter(4), endpoints={"OTHER": ("host", 1)})
+    assert add(core, nameless)[0] == ErrorCode.invalid_request
+    error, message = add(core, unreachable)
+    assert error == ErrorCode.invalid_request
+    assert "CONTROLLER" in message
+    assert "OTHER" in message
+
+
+def test_who_asks_for_itself_is_answered_when_the_record_is_appended():
+    """KIP-1186: it fetches on the connection on which it asks, and the commit may need it."""
+    core = leading()
+    caught_up(core, 4)
+    token = add(core, 4, until_committed=False)
+    assert probed(core, token) == (NONE, None)
+    assert core.q.history.voters_offset == 3
+
+
+def test_who_asks_for_itself_too_early_is_told_at_once():
+    """KIP-1186: it can't catch up while its own request is in the way."""
+    core = leading()
+    core.append()
+    core.fetch_from(4, 0, 0)
+    assert probed(core, add(core, 4, until_committed=False))[0] == TIMED_OUT
+
+
+# Removing voters
+
+
+def test_a_removed_voter_is_out_with_the_record_and_answered_with_its_commit():
+    """Removing voters: the majority that commits the record is the new set's."""
+    core = leading()
+    token = remove(core, 3)
+    assert core.q.voters == voters(1, 2)
+    core.sync()
+    core.fetch_from(3, 4, 1)
+    assert answer(core, token) is None, "the removed one doesn't count"
+    core.fetch_from(2, 4, 1)
+    assert answer(core, token) == (NONE, None)
+
+
+def test_a_removed_voter_is_an_observer():
+    """Removing voters: what is known of it stays, and it may fetch on."""
+    core = leading()
+    remove(core, 3)
+    assert list(core.q.role.observers) == [voter(3).key]
+    assert list(core.q.role.voters) == [2]
+
+
+def test_a_leader_that_removes_itself_leads_until_that_is_committed():
+    """Removing voters: it replicates the record without counting itself, then resigns."""
+    core = leading()
+    token = remove(core, 1)
+    assert (core.role, core.q.voters) == ("Leader", voters(2, 3))
+    core.sync()
+    core.fetch_from(2, 4, 1)
+    assert core.role == "Leader", "one of two is no majority"
+    core.fetch_from(3, 4, 1)
+    assert answer(core, token) == (NONE, None)
+    assert core.role == "ResignedLeader"
+    assert [peer for peer, _ in core.sent(EndEpochRequest)] == [2, 3]
+
+
+def test_a_leader_that_was_removed_never_stands_again():
+    """Removing voters: it is an observer from now on."""
+    core = leading()
+    remove(core, 1)
+    commit(core, 2, 3)
+    core.pass_ms(60_000)
+    assert core.role == "Unattached"
+
+
+@pytest.mark.parametrize("who", [voter(4).key, voter(2, disk=1).key])
+def test_who_isnt_a_voter_cant_be_removed(who):
+    """Removing voters: VOTER_NOT_FOUND unless id and directory id are a voter's."""
+    error, message = remove(leading(), who)
+    assert error == ErrorCode.voter_not_found
+    assert f"node {who.node_id}" in message
+
+
+def test_the_last_voter_stays():
+    """Removing voters: the set is never empty."""
+    error, message = remove(leading((1,)), 1)
+    assert error == ErrorCode.voter_not_found
+    assert "only voter" in message
+
+
+def test_a_removal_that_isnt_committed_in_time_is_answered_so():
+    """Removing voters: REQUEST_TIMED_OUT; the record may be committed later all the same."""
+    core = leading()
+    token = remove(core, 3)
+    core.fetch_from(3, 4, 1)
+    for _ in range(19):
+        core.pass_ms(100)
+        core.fetch_from(2, 3, 1)
+    assert answer(core, token) is None
+    core.pass_ms(100)
+    assert answer(core, token)[0] == TIMED_OUT
+    assert core.q.voters == voters(1, 2)
+
+
+# One change at a time
+
+
+@pytest.mark.parametrize("change", [lambda core: add(core, 5), lambda core: remove(core, 2)])
+def test_nothing_begins_while_a_change_is_under_way(change):
+    """One change at a time: REQUEST_TIMED_OUT while another waits for its node."""
+    core = leading()
+    add(core, 4)
+    assert change(core)[0] == TIMED_OUT
+
+
+@pytest.mark.parametrize("change", [lambda core: add(core, 5), lambda core: remove(core, 2)])
+def test_nothing_begins_while_the_last_change_is_uncommitted(change):
+    """One change at a time: also where nobody waits for the last one any more."""
+    core = leading()
+    update(core, voter(2, port=9999))
+    error, message = change(core)
+    assert error == TIMED_OUT
+    assert "offset 3" in message
+    commit(core, 2, 3)
+    assert not isinstance(change(core), tuple)
+
+
+@pytest.mark.parametrize("change", [lambda core: add(core, 4), lambda core: remove(core, 2)])
+def test_nothing_begins_before_the_leader_has_committed_in_its_epoch(change):
+    """One change at a time: a record of an earlier leader may still be undone until then."""
+    core = later_leader()
+    core.sync()
+    error, message = change(core)
+    assert error == TIMED_OUT
+    assert "epoch 2" in message
+
+
+def test_nothing_changes_with_static_voters():
+    """Feature kraft.version: UNSUPPORTED_VERSION at level 0."""
+    core = Core(3, own=voter(1))
+    core.win()
+    core.sync()
+    core.fetch_from(2, 1, 1)
+    assert add(core, 4)[0] == ErrorCode.unsupported_version
+    assert remove(core, 2)[0] == ErrorCode.unsupported_version
+
+
+def test_only_the_leader_changes_voters():
+    """AddRaftVoter, RemoveRaftVoter: NOT_LEADER_OR_FOLLOWER."""
+    core = dynamic()
+    core.follow(2, 1)
+    assert add(core, 4)[0] == ErrorCode.not_leader_or_follower
+    assert remove(core, 3)[0] == ErrorCode.not_leader_or_follower
+
+
+def test_a_change_ends_with_the_leadership():
+    """Adding voters: who waits is told, and asks the next leader."""
+    core = leading()
+    token = add(core, 4)
+    core.tell(Resign())
+    assert answer(core, token)[0] == ErrorCode.not_leader_or_follower
+
+
+# Endpoints information: UpdateRaftVoter
+
+
+def test_a_voter_that_has_moved_is_updated():
+    """UpdateRaftVoter: the set gets its entry at once; it isn't told of the commit."""
+    core = leading()
+    moved = voter(2, port=9999)
+    assert update(core, moved) == (NONE, None)
+    assert core.of(fx.AppendMembership) == [fx.AppendMembership(3, 1, None, voters(1, moved, 3))]
+
+
+def test_nothing_is_written_for_what_is_known():
+    """UpdateRaftVoter: an entry that is up to date stays."""
+    core = leading()
+    assert update(core, voter(2)) == (NONE, None)
+    assert not core.of(fx.AppendMembership)
+
+
+def test_only_a_voter_is_updated():
+    """UpdateRaftVoter: VOTER_NOT_FOUND for another id, or another disk of an id."""
+    core = leading()
+    assert update(core, voter(4))[0] == ErrorCode.voter_not_found
+    assert update(core, voter(2, disk=1))[0] == ErrorCode.voter_not_found
+
+
+def test_a_voter_must_go_on_supporting_the_level():
+    """UpdateRaftVoter: INVALID_REQUEST where its range lacks the finalised one, or is none."""
+    core = leading()
+    assert update(core, voter(2, levels=(0, 0)))[0] == ErrorCode.invalid_request
+    assert update(core, voter(2, levels=(-1, 1)))[0] == ErrorCode.invalid_request
+    assert update(core, replace(voter(2), endpoints={}))[0] == ErrorCode.invalid_request
+
+
+def test_an_update_is_for_the_leader_of_its_epoch():
+    """UpdateRaftVoter: FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH otherwise."""
+    core = leading(stored=ElectionState(6))
+    assert update(core, voter(2), epoch=6)[0] == ErrorCode.fenced_leader_epoch
+    assert update(core, voter(2), epoch=8)[0] == ErrorCode.unknown_leader_epoch
+
+
+# kraft.version
+
+
+def static(*, told=()):
+    """A leader of static voters 1 to 3, to whom some have told of themselves."""
+    core = Core(3, own=voter(1))
+    core.win()
+    core.sync()
+    core.fetch_from(2, 1, 1)
+    for node_id in told:
+        assert update(core, voter(node_id)) == (NONE, None)
+    return core
+
+
+def test_the_static_voters_become_those_of_the_log():
+    """Upgrade of kraft.version: level and set in one batch, the set with all directory ids."""
+    core = static(told=(2, 3))
+    assert upgrade(core) is None
+    assert core.of(fx.AppendMembership) == [fx.AppendMembership(1, 1, 1, voters(1, 2, 3))]
+    assert (core.q.history.kraft_version, core.q.voters) == (1, voters(1, 2, 3))
+    assert core.q.role.voters[2].end_offset == 1, "what was known of a voter stays"
+    core.sync()
+    assert upgraded(core) is None
+    core.fetch_from(3, 3, 1)
+    assert upgraded(core) == (NONE, "")
+    assert remove(core, 3), "and now they can be changed"
+
+
+def test_it_takes_word_from_every_voter():
+    """Upgrade of kraft.version: INVALID_UPDATE_VERSION while a directory id isn't known."""
+    error, message = upgrade(static(told=(2,)))
+    assert error == ErrorCode.invalid_update_version
+    assert "voters 3 " in message
+
+
+def test_it_takes_support_by_every_voter():
+    """Upgrade of kraft.version: INVALID_UPDATE_VERSION where a range lacks the level."""
+    core = static(told=(2,))
+    update(core, voter(3, levels=(0, 0)))
+    assert upgrade(core)[0] == ErrorCode.invalid_update_version
+
+
+def test_a_voter_told_of_by_another_leader_tells_again():
+    """Upgrade of kraft.version: what a leader is told lasts as long as it leads."""
+    core = static(told=(2, 3))
+    core.tell(Resign())
+    core.pass_ms(10_000)
+    core.win()
+    core.sync()
+    core.fetch_from(2, core.q.log.end, core.q.epoch)
+    assert upgrade(core)[0] == ErrorCode.invalid_update_version
+
+
+@pytest.mark.parametrize("told", [(), (2, 3)])
+def test_validating_writes_nothing(told):
+    """Upgrade of kraft.version: validate_only gives the same refusals."""
+    core = static(told=told)
+    expected = NONE if told else ErrorCode.invalid_update_version
+    assert upgrade(core, validate_only=True)[0] == expected
+    assert (core.q.history.kraft_version, core.q.log.end) == (0, 1)
+
+
+def test_the_level_never_goes_down_nor_beyond_what_there_is():
+    """Upgrade of kraft.version: 0 to 1 is all that there is; at 1, 1 is nothing new."""
+    core = leading()
+    assert upgrade(core, 0)[0] == ErrorCode.invalid_update_version
+    assert upgrade(core, 2)[0] == ErrorCode.invalid_update_version
+    assert upgrade(core, 1) == (NONE, "")
+    assert core.q.log.end == 3
+
+
+def test_only_the_leader_upgrades():
+    """Upgrade of kraft.version: NOT_LEADER_OR_FOLLOWER."""
+    core = Core(3)
+    core.follow(2, 1)
+    assert upgrade(core)[0] == ErrorCode.not_leader_or_follower
+
+
+def test_no_other_change_beside_an_upgrade():
+    """Upgrade of kraft.version: it is a change of the voters like any other."""
+    core = static(told=(2, 3))
+    upgrade(core)
+    assert remove(core, 2)[0] == TIMED_OUT
+    assert upgrade(core)[0] == TIMED_OUT
+
+
+def test_a_static_voter_is_told_of_by_id():
+    """Upgrade of kraft.version: UpdateRaftVoter at level 0 takes any directory id of a voter."""
+    core = static(told=(2,))
+    assert update(core, voter(2, disk=1)) == (NONE, None)
+    assert update(core, voter(9))[0] == ErrorCode.voter_not_found
+    assert core.q.role.told_voters.get(2) == voter(2, disk=1)
+    assert core.q.voters.get(2) == Voter(ReplicaKey(2)), "nothing of it is in force"
+    assert core.q.voters.contains(key(2))
