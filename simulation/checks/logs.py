@@ -1,0 +1,216 @@
+"""Logs of several nodes held against each other, batch by batch, as they grow and are cut.
+
+A `LogMirror` follows one node's log by its bytes. A `LogFacts` is what all mirrors of one
+replicated log must agree on: by induction over appends, logs that agree on (offset, epoch)
+agree before it (Raft paper §5.3, log matching), and what was committed once stays.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from simulation.checks import Violation, require
+from storage.log import Log
+from wire.batch import HEADER_SIZE, read_header
+
+Peek = Callable[[Any, int, int], bytes]
+"""(file, length, position): bytes of an open file, read past the world it lies in."""
+
+
+class Batch(NamedTuple):
+    """One batch and where it lies; offsets are [base, next)."""
+
+    base: int
+    next: int
+    epoch: int
+    crc: int
+    segment: int
+    position: int
+
+    @property
+    def id(self) -> tuple[int, int, int, int]:
+        """What equal batches have in common, wherever they lie."""
+        return self.base, self.next, self.epoch, self.crc
+
+    def __str__(self) -> str:
+        return f"[{self.base},{self.next}) epoch {self.epoch} crc {self.crc:08x}"
+
+
+class LogMirror:
+    """The batches of one node's log, from `start` on. `update` brings it up to date."""
+
+    def __init__(self, log: Log, peek: Peek) -> None:
+        self.log = log
+        self.batches: list[Batch] = []
+        self.start = log.log_start_offset
+        self.end = 0
+        self._peek = peek
+
+    def update(self) -> tuple[bool, list[tuple[Batch | None, Batch]]]:
+        """Whether something was cut off since the last call, and (batch before, batch) of what
+        was appended. The batch before the first one is None."""
+        log, batches = self.log, self.batches
+        self.start = log.log_start_offset
+        cut = False
+        while batches and not self._is_there(batches[-1]):
+            batches.pop()
+            cut = True
+        drop = 0
+        while drop < len(batches) and batches[drop].next <= self.start:
+            drop += 1
+        if drop > 1_000 or drop == len(batches):
+            del batches[:drop]  # seldom: it costs the length of the list
+        fresh: list[tuple[Batch | None, Batch]] = []
+        before = batches[-1] if batches else None
+        for batch in self._behind(before):
+            fresh.append((before, batch))
+            batches.append(batch)
+            before = batch
+        self.end = log.end_offset
+        return cut, fresh
+
+    def _is_there(self, batch: Batch) -> bool:
+        segment = self.log.segments.get(batch.segment)
+        if segment is None:
+            # Retired from the front: its batches are as they were, until they are dropped.
+            return batch.next <= self.log.log_start_offset
+        if batch.next > self.log.end_offset or batch.position + HEADER_SIZE > segment.size:
+            return False
+        header = read_header(self._peek(segment.file, HEADER_SIZE, batch.position))
+        return (header.base_offset, header.leader_epoch, header.crc) == (
+            batch.base,
+            batch.epoch,
+            batch.crc,
+        )
+
+    def _behind(self, last: Batch | None) -> Iterable[Batch]:
+        """The batches of the log that follow `last`; all of them where that is None."""
+        for base, segment in self.log.segments.items():
+            position = 0
+            if last is not None:
+                if base < last.segment:
+                    continue
+                if base == last.segment:
+                    head = self._peek(segment.file, HEADER_SIZE, last.position)
+                    position = last.position + read_header(head).length
+            while position + HEADER_SIZE <= segment.size:
+                header = read_header(self._peek(segment.file, HEADER_SIZE, position))
+                if header.next_offset > self.log.end_offset:
+                    return
+                yield Batch(
+                    header.base_offset,
+                    header.next_offset,
+                    header.leader_epoch,
+                    header.crc,
+                    base,
+                    position,
+                )
+                position += header.length
+
+    def ending_at_or_before(self, offset: int) -> Batch | None:
+        """The last batch that ends at or before `offset`, None where none is left."""
+        index = bisect_right(self.batches, offset, key=_next)
+        return self.batches[index - 1] if index else None
+
+    def find(self, base: int) -> Batch | None:
+        """The batch that begins at `base`."""
+        index = bisect_left(self.batches, base, key=_base)
+        if index < len(self.batches) and self.batches[index].base == base:
+            return self.batches[index]
+        return None
+
+    def between(self, start: int, end: int) -> list[Batch]:
+        """The batches that end in (start, end]."""
+        first = bisect_right(self.batches, start, key=_next)
+        return self.batches[first : bisect_right(self.batches, end, key=_next)]
+
+
+class LogFacts:
+    """What all replicas of one log must agree on. `name` says which log in violations."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.leaders: dict[int, int] = {}
+        self.committed: list[Batch] = []
+        self.committed_in: list[int] = []  # the leader's epoch when it was
+        self._placed: dict[tuple[int, int], tuple[int, int]] = {}
+        self._before: dict[tuple[int, int], tuple[int, int, int, int]] = {}
+
+    @property
+    def committed_end(self) -> int:
+        """All below it is committed."""
+        return self.committed[-1].next if self.committed else 0
+
+    def appended(self, node_id: int, before: Batch | None, batch: Batch) -> None:
+        """A node has `batch` now, behind `before` (None: it doesn't have what was before)."""
+        key = (batch.base, batch.epoch)
+        content = (batch.next, batch.crc)
+        first = self._placed.setdefault(key, content)
+        require(first == content, "log matching", self.name, f"node {node_id}", batch, first)
+        if before is not None:
+            known = self._before.setdefault(key, before.id)
+            require(
+                known == before.id,
+                "log matching",
+                self.name,
+                f"node {node_id}: before {batch} is {before}, elsewhere {known}",
+            )
+
+    def leads(self, node_id: int, epoch: int, mirror: LogMirror) -> None:
+        """A node leads in `epoch`: alone, and with all that was committed in earlier ones."""
+        first = self.leaders.setdefault(epoch, node_id)
+        require(
+            first == node_id, "one leader per epoch", self.name, f"epoch {epoch}", first, node_id
+        )
+        count = bisect_left(self.committed_in, epoch)
+        if count:
+            self._holds(node_id, epoch, mirror, self.committed[count - 1])
+
+    def _holds(self, node_id: int, epoch: int, mirror: LogMirror, last: Batch) -> None:
+        if last.next <= mirror.start:
+            return  # in its snapshot
+        held = mirror.find(last.base)
+        if held is None or held.id != last.id:
+            raise Violation(
+                "a leader has all that was committed",
+                f"{self.name}: node {node_id}, leader of epoch {epoch}, has {held} and ends at "
+                f"{mirror.end}; committed is {last}",
+            )
+
+    def commits(self, node_id: int, epoch: int, mirror: LogMirror, start: int, end: int) -> None:
+        """A node's high watermark went from `start` to `end`, in this epoch of its leader."""
+        require(
+            end <= mirror.end,
+            "the high watermark is within the log",
+            self.name,
+            f"node {node_id}: {end}, the log ends at {mirror.end}",
+        )
+        for batch in mirror.between(start, end):
+            if batch.base >= self.committed_end:
+                self.committed.append(batch)
+                # Never less than before, so that it can be searched.
+                self.committed_in.append(max([epoch, *self.committed_in[-1:]]))
+                continue
+            index = bisect_right(self.committed, batch.base, key=_base)
+            known = self.committed[index - 1] if index else None
+            require(
+                known is not None and known.id == batch.id,
+                "committed never changes",
+                self.name,
+                f"node {node_id}: {batch} is below its high watermark {end}, {known} is committed",
+            )
+
+    def forget_from(self, offset: int) -> None:
+        """What was committed at and above `offset` is given up (an unclean election)."""
+        count = bisect_right(self.committed, offset, key=_next)
+        del self.committed[count:], self.committed_in[count:]
+
+
+def _base(batch: Batch) -> int:
+    return batch.base
+
+
+def _next(batch: Batch) -> int:
+    return batch.next

@@ -1,0 +1,22 @@
+"""Looks at a simulated disk from outside: no operation of a node, nothing in the trace."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from world.memory import Media, _Directory, _Inode, _names
+
+
+def peek(file: Any, length: int, position: int) -> bytes:
+    """Bytes of an open file as its process sees them."""
+    return bytes(memoryview(file._inode.content)[position : position + length])
+
+
+def durable(media: Media, path: str) -> bytearray | None:
+    """What a power loss now would leave of a file for sure; None where its name might go too."""
+    node: _Inode | _Directory | None = media.root
+    for name in _names(path):
+        if not isinstance(node, _Directory):
+            return None
+        node = node.durable.get(name)
+    return node.durable if isinstance(node, _Inode) else None

@@ -1,0 +1,223 @@
+"""What must always hold of the controller quorum, looked at in the live nodes and their disks.
+
+`look` is called after every step of a node; it costs next to nothing where nothing changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from raft.node import RaftNode
+from raft.roles import Leader, Role
+from raft.voters import ReplicaKey
+from simulation.checks import media as disks
+from simulation.checks import require
+from simulation.checks.logs import LogFacts, LogMirror
+from storage.names import LOG, segment_file
+from wire import quorum_state
+from wire.batch import HEADER_SIZE, read_header
+from world.memory import Media
+
+
+class _Watch:
+    """What was seen last of one life of a node."""
+
+    __slots__ = (
+        "checked",
+        "directory",
+        "end",
+        "epoch",
+        "high_watermark",
+        "leads",
+        "mirror",
+        "raft",
+        "role",
+        "start",
+        "vote_due",
+        "voted",
+    )
+
+    def __init__(self, raft: RaftNode) -> None:
+        self.raft = raft
+        self.mirror = LogMirror(raft.log.log, disks.peek)
+        self.directory = raft.log.directory
+        self.role: Role | None = None
+        self.epoch = self.end = self.start = -1
+        self.high_watermark = self.checked = 0
+        self.voted: ReplicaKey | None = None
+        self.vote_due = False
+        # The end that a new leader's log had in its own eyes: once the disk has it, it is judged.
+        self.leads: int | None = None
+
+
+def _is_up_to_date(raft: RaftNode) -> bool:
+    """Whether the log on its disk is the one that the member speaks of."""
+    performer = raft._performer
+    return performer._blocked_by is None and not performer._queue
+
+
+class QuorumChecks:
+    """`media` is each node's disk. `spoiled` are nodes that lost what they had synced: they are
+    not asked for it any more. `counts` is what happened."""
+
+    def __init__(self, media: Mapping[int, Media]) -> None:
+        self.facts = LogFacts("__cluster_metadata")
+        self.spoiled: dict[int, None] = {}
+        self.counts: Counter[str] = Counter()
+        self._media = media
+        self._watches: dict[int, _Watch] = {}
+        self._votes: dict[tuple[object, int], int] = {}
+
+    def look(self, node_id: int, raft: RaftNode) -> None:
+        """After a step of a node whose quorum member is `raft`, open by now."""
+        watch = self._watches.get(node_id)
+        if watch is None or watch.raft is not raft:
+            watch = self._watches[node_id] = _Watch(raft)
+        state, log = raft.core.state, raft.log.log
+        if log.end_offset != watch.end or log.log_start_offset != watch.start:
+            self._log_changed(node_id, watch)
+        if state.role is not watch.role or state.epoch != watch.epoch:
+            self._role_changed(node_id, watch)
+        if state.voted is not watch.voted:
+            watch.voted = state.voted
+            watch.vote_due = state.voted is not None
+        if watch.vote_due:
+            self._look_for_vote(node_id, watch)
+        if watch.leads is not None and watch.end > watch.leads:
+            watch.leads = None
+            self.facts.leads(node_id, state.epoch, watch.mirror)
+        if state.high_watermark != watch.high_watermark or (
+            watch.checked < watch.high_watermark and watch.checked < watch.end
+        ):
+            self._committed(node_id, watch)
+
+    def _log_changed(self, node_id: int, watch: _Watch) -> None:
+        log = watch.raft.log.log
+        first = watch.end < 0
+        if not first and log.log_start_offset > watch.end:
+            self.counts["snapshots fetched"] += 1
+        cut, fresh = watch.mirror.update()
+        if cut and not first:
+            self.counts["truncations of the metadata log"] += 1
+        for before, batch in fresh:
+            self.facts.appended(node_id, before, batch)
+        watch.end, watch.start = log.end_offset, log.log_start_offset
+
+    def _role_changed(self, node_id: int, watch: _Watch) -> None:
+        state = watch.raft.core.state
+        require(
+            state.epoch >= watch.epoch,
+            "a member's epoch never goes back",
+            f"node {node_id}: {watch.epoch}, then {state.epoch}",
+        )
+        new = isinstance(state.role, Leader) and not (
+            isinstance(watch.role, Leader) and watch.epoch == state.epoch
+        )
+        watch.role, watch.epoch = state.role, state.epoch
+        watch.leads = None
+        if new and isinstance(state.role, Leader):
+            self.counts["elections"] += 1
+            watch.leads = state.role.epoch_start
+            first = self.facts.leaders.setdefault(state.epoch, node_id)
+            require(
+                first == node_id, "one leader per epoch", f"epoch {state.epoch}: {first}, {node_id}"
+            )
+            self._elected(node_id, watch.raft)
+
+    def _look_for_vote(self, node_id: int, watch: _Watch) -> None:
+        """A vote counts once it is on the disk: before that it is not given, and may be lost."""
+        stored = self._stored_election(node_id)
+        if stored is None or stored.leader_epoch < watch.epoch:
+            return
+        watch.vote_due = False
+        if stored.leader_epoch > watch.epoch or stored.voted_id is None:
+            return
+        # A node with another disk is another voter.
+        key = (watch.raft.config.directory_id, stored.leader_epoch)
+        first = self._votes.setdefault(key, stored.voted_id)
+        require(
+            first == stored.voted_id,
+            "one vote an epoch",
+            f"node {node_id}, epoch {stored.leader_epoch}: {first}, then {stored.voted_id}",
+        )
+
+    def _elected(self, node_id: int, raft: RaftNode) -> None:
+        """Who voted for it can't forget that: enough others have it on their disks."""
+        state = raft.core.state
+        holders = []
+        for voter_id in state.voters.ids:
+            if voter_id == node_id:
+                continue
+            stored = self._stored_election(voter_id)
+            if voter_id in self.spoiled or (
+                stored is not None
+                and (
+                    stored.leader_epoch > state.epoch
+                    or (stored.leader_epoch == state.epoch and stored.voted_id == node_id)
+                )
+            ):
+                holders.append(voter_id)
+        needed = state.voters.majority - 1
+        require(
+            len(holders) >= needed,
+            "votes are durable before they count",
+            f"node {node_id} leads epoch {state.epoch}; of {needed} votes needed of others, "
+            f"those of {holders} are on disk",
+        )
+
+    def _stored_election(self, node_id: int) -> quorum_state.QuorumState | None:
+        watch, media = self._watches.get(node_id), self._media.get(node_id)
+        if watch is None or media is None:
+            return None
+        path = f"{watch.directory}/quorum-state"
+        data = disks.durable(media, path)
+        return None if data is None else quorum_state.decode(bytes(data), path)
+
+    def _committed(self, node_id: int, watch: _Watch) -> None:
+        state, mirror = watch.raft.core.state, watch.mirror
+        mark = state.high_watermark
+        require(
+            mark >= watch.high_watermark,
+            "the high watermark never goes back",
+            f"node {node_id}: {watch.high_watermark}, then {mark}",
+        )
+        leader = isinstance(state.role, Leader) and watch.checked < mark <= watch.end
+        watch.high_watermark = mark
+        # Its own writes and cuts may be behind what it knows: then it is looked at once more.
+        end = min(mark, watch.end) if _is_up_to_date(watch.raft) else watch.checked
+        if end > watch.checked:
+            self.facts.commits(node_id, state.epoch, mirror, watch.checked, end)
+            watch.checked = end
+        if leader:
+            self._durable_on_majority(node_id, watch)
+
+    def _durable_on_majority(self, node_id: int, watch: _Watch) -> None:
+        voters = watch.raft.core.state.voters
+        last = watch.mirror.ending_at_or_before(watch.checked)
+        if last is None:
+            return
+        holders = [
+            voter_id
+            for voter_id in voters.ids
+            if voter_id in self.spoiled or self._has_durably(voter_id, last.base, last.id)
+        ]
+        require(
+            len(holders) >= voters.majority,
+            "committed is durable on a majority",
+            f"node {node_id}: {last} is on the disks of {holders} of {list(voters.ids)}",
+        )
+
+    def _has_durably(self, node_id: int, base: int, wanted: tuple[int, int, int, int]) -> bool:
+        watch, media = self._watches.get(node_id), self._media.get(node_id)
+        if watch is None or media is None:
+            return False
+        batch = watch.mirror.find(base)
+        if batch is None:
+            return watch.mirror.start > base
+        path = f"{watch.directory}/{segment_file(batch.segment, LOG)}"
+        data = disks.durable(media, path)
+        if data is None or len(data) < batch.position + HEADER_SIZE:
+            return False
+        header = read_header(bytes(data[batch.position : batch.position + HEADER_SIZE]))
+        return (header.base_offset, header.next_offset, header.leader_epoch, header.crc) == wanted

@@ -1,0 +1,61 @@
+"""All rules over live nodes, looked at after every step that ran a node's code."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from metadata.delta import ImageDelta
+from metadata.image import MetadataImage
+from pykraft.node import Node
+from simulation.checks.images import ImageChecks
+from simulation.checks.partitions import PartitionChecks
+from simulation.checks.quorum import QuorumChecks
+from simulation.machine import Machine
+from world.memory import Media
+
+
+class Watcher:
+    """`after_step` is for Simulation.on_step; `media` are the nodes' disks by node id."""
+
+    def __init__(self, media: Mapping[int, Media]) -> None:
+        self.quorum = QuorumChecks(media)
+        self.images = ImageChecks(lambda: self.quorum.facts.committed_end)
+        self.partitions = PartitionChecks()
+        # What each node's present life showed since it was looked at last, image by image.
+        self._shown: dict[int, tuple[Node, list[MetadataImage]]] = {}
+
+    def after_step(self, machine: Machine) -> None:
+        """Raises Violation if what the machine's node did breaks a rule."""
+        node = machine.node
+        if node is None:
+            return
+        raft = node.raft
+        if raft is None or not raft._started:
+            return
+        node_id = machine.number
+        self.quorum.look(node_id, raft)
+        shown = self._shown.get(node_id)
+        if shown is None or shown[0] is not node:
+            shown = self._shown[node_id] = (node, [node.publisher.image])
+            self._subscribe(node, shown[1])
+        if shown[1]:
+            for image in shown[1]:
+                self.images.look(node_id, node, image)
+            shown[1].clear()
+        if node.broker is not None:
+            self.partitions.look(node_id, node.broker.replicas)
+
+    def _subscribe(self, node: Node, shown: list[MetadataImage]) -> None:
+        def on_image(image: MetadataImage, delta: ImageDelta) -> None:
+            shown.append(image)
+
+        node.publisher.subscribe(image=on_image)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What happened."""
+        total: Counter[str] = Counter()
+        for one in (self.quorum.counts, self.images.counts, self.partitions.counts):
+            total.update(one)
+        return dict(sorted(total.items()))

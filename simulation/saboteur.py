@@ -1,0 +1,373 @@
+"""Carries a fault plan out on a simulation, within the budget that docs/testing.md states.
+
+A plan was made without knowing the run. When a fault's time has come, its target is looked up, and
+what would leave the budget is weakened (a power cut to a kill) or left out:
+
+- Synced data is damaged on one controller at a time, the next only when that one has healed.
+- A broker loses unsynced data only while every partition of it has all its replicas in sync, and
+  until it is back in all of them no other broker is hit by anything that may take it out, unless
+  eligible leader replicas are on.
+
+It also starts again whoever is down, as an operator's supervisor does: after a fault's own time,
+or a second after a node has ended by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from metadata.image import MetadataImage
+from metadata.records.types import NO_LEADER
+from pykraft.node import Node
+from simulation.checks.watcher import Watcher
+from simulation.machine import Machine
+from simulation.plan import ACTIVE, LEADER, Cast, Fault, Plan, Target
+from simulation.run import Simulation
+from storage.names import LOG
+
+_LOOK_EVERY_MS = 20
+_RESTART_AFTER_MS = 1_000
+_NEVER = 1 << 60
+_METADATA_LOG = "/__cluster_metadata-0/"
+ELR = "eligible.leader.replicas.version"
+
+
+class Saboteur:
+    """One run's. `done` counts faults by kind, `left_out` those that the budget forbade."""
+
+    def __init__(
+        self, simulation: Simulation, cast: Cast, plan: Plan, watcher: Watcher, topic: str
+    ) -> None:
+        self.done: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()
+        self.calm = False
+        self._simulation = simulation
+        self._cast = cast
+        self._watcher = watcher
+        self._topic = topic
+        self._up_at: dict[int, int] = {}
+        self._next_ops: dict[int, Fault] = {}
+        self._reboots: dict[int, None] = {}
+        # Brokers that lost unsynced data, with the offset of the metadata log at that time.
+        self._lossy: dict[int, int] = {}
+        self._untouchable_until: dict[int, int] = {}
+        self._act: dict[str, Callable[[Fault, int], bool]] = {
+            "kill": self._kill,
+            "power": self._power,
+            "ops": self._ops,
+            "restart": self._restart,
+            "roll": self._roll,
+            "pause": self._pause,
+            "cut": self._cut,
+            "isolate": self._isolate,
+            "slow": self._slow,
+            "stall": self._stall,
+            "lose": self._lose,
+            "sync": self._sync,
+            "full": self._full,
+            "fail_sync": self._fail_sync,
+            "flip": self._flip,
+            "clock": self._clock,
+        }
+        for fault in plan:
+            simulation.at(fault.at_ms, partial(self._perform, fault))
+        simulation.at(simulation.now_ms + _LOOK_EVERY_MS, self._supervise)
+
+    def heal(self) -> None:
+        """Everything that is wrong is put right, and nothing more is done."""
+        self.calm = True
+        simulation = self._simulation
+        simulation.tell("plan", "all faults end")
+        simulation.network.heal()
+        self._up_at.clear()
+        self._next_ops.clear()
+        for machine in simulation.machines:
+            machine.free_disk()
+            machine.disk.faults.failing_syncs = 0
+            machine.slow_fsync(0)
+            machine.kill(ops=_NEVER)
+            if machine.loop is not None and machine.loop.paused:
+                machine.loop.go_on()
+
+    # -- who, and whether ----------------------------------------------------------------------
+
+    def _perform(self, fault: Fault) -> None:
+        if self.calm:
+            return
+        node_id = self._resolve(fault.target)
+        act = self._act.get(fault.kind)
+        if act is not None and self._allowed(fault, node_id) and act(fault, node_id):
+            self.done[fault.kind] += 1
+        else:
+            self.left_out[fault.kind] += 1
+
+    def _resolve(self, target: Target) -> int:
+        if isinstance(target, int):
+            return target
+        if target == ACTIVE:
+            active = [n for n in self._cast.controllers if self._is_active(n)]
+            # Several may think so; the newest is the one that matters.
+            return max(active, key=self._epoch) if active else self._cast.controllers[0]
+        image = self._image()
+        partition = None if image is None else image.partition(self._topic, 0)
+        if partition is not None and partition.leader != NO_LEADER:
+            return partition.leader
+        return self._cast.brokers[0]
+
+    def _is_active(self, node_id: int) -> bool:
+        node = self._simulation.node(node_id)
+        return node is not None and node.controller is not None and node.controller.active
+
+    def _epoch(self, node_id: int) -> int:
+        node = self._simulation.node(node_id)
+        assert node is not None
+        assert node.controller is not None
+        return node.controller.core.epoch or 0
+
+    def _image(self) -> MetadataImage | None:
+        return self._watcher.images.newest
+
+    def _allowed(self, fault: Fault, node_id: int) -> bool:
+        """Whether a broker may be hit while another one's data is not whole."""
+        if node_id not in self._cast.brokers or fault.kind in ("sync", "clock", "slow", "lose"):
+            return True
+        self._forget_whole()
+        return self._has_elr() or not [broker for broker in self._lossy if broker != node_id]
+
+    def _has_elr(self) -> bool:
+        image = self._image()
+        return image is not None and image.features.get(ELR, 0) >= 1
+
+    def _forget_whole(self) -> None:
+        """Brokers are whole again once they are in sync in a new life."""
+        image = self._image()
+        if image is None:
+            return
+        for broker_id, since in list(self._lossy.items()):
+            broker = image.brokers.get(broker_id)
+            if (
+                broker is not None
+                and broker.epoch > since
+                and not broker.fenced
+                and self._in_sync(image, broker_id)
+            ):
+                del self._lossy[broker_id]
+
+    def _in_sync(self, image: MetadataImage, broker_id: int) -> bool:
+        return all(
+            broker_id in topic.partitions[index].isr
+            for topic, index in image.partitions_of_broker(broker_id)
+        )
+
+    def _may_lose(self, node_id: int) -> bool:
+        """Whether a node may lose unsynced data now. If so, it is noted that it does."""
+        if node_id not in self._cast.brokers:
+            return True
+        image = self._image()
+        self._forget_whole()
+        if image is None or [broker for broker in self._lossy if broker != node_id]:
+            return False
+        now_ms = self._simulation.now_ms
+        for other in self._cast.brokers:
+            machine = self._simulation.machine(other)
+            hurt = self._untouchable_until.get(other, 0) > now_ms or not machine.running
+            if other != node_id and hurt and not self._has_elr():
+                return False
+        for topic, index in image.partitions_of_broker(node_id):
+            partition = topic.partitions[index]
+            if len(partition.replicas) > 1 and len(partition.isr) < len(partition.replicas):
+                return False
+        self._lossy[node_id] = image.last_offset
+        return True
+
+    def _hurt(self, node_id: int, ms: int) -> None:
+        """A node may be out for so long, and a session more until it is known to be."""
+        until_ms = self._simulation.now_ms + ms + 4_000
+        self._untouchable_until[node_id] = max(until_ms, self._untouchable_until.get(node_id, 0))
+
+    # -- down and up ---------------------------------------------------------------------------
+
+    def _supervise(self) -> None:
+        now_ms = self._simulation.now_ms
+        for machine in self._simulation.machines:
+            node_id = machine.number
+            if machine.running:
+                continue
+            if node_id not in self._up_at:
+                wait_ms = 0 if self.calm else _RESTART_AFTER_MS
+                fault = self._next_ops.get(node_id)
+                if fault is not None and machine.exit is None:
+                    wait_ms = int(fault.args["down_ms"])
+                self._up_at[node_id] = now_ms + wait_ms
+            if now_ms >= self._up_at[node_id]:
+                self._start(machine)
+        self._simulation.at(now_ms + _LOOK_EVERY_MS, self._supervise)
+
+    def _start(self, machine: Machine) -> None:
+        node_id = machine.number
+        del self._up_at[node_id]
+        if node_id in self._reboots:
+            # After a failed sync the page cache lies about what is on the disk: boot anew.
+            del self._reboots[node_id]
+            machine.kill(power=True)
+        machine.start()
+        fault = self._next_ops.pop(node_id, None)
+        if fault is not None and fault.args.get("armed_down") and not self.calm:
+            machine.kill(power=self._power_of(fault, node_id), ops=int(fault.args["count"]))
+
+    def _power_of(self, fault: Fault, node_id: int) -> bool:
+        return bool(fault.args["power"]) and self._may_lose(node_id)
+
+    def _down(self, node_id: int, down_ms: int) -> None:
+        self._up_at[node_id] = self._simulation.now_ms + down_ms
+        self._hurt(node_id, down_ms)
+
+    def _kill(self, fault: Fault, node_id: int) -> bool:
+        machine = self._simulation.machine(node_id)
+        if not machine.running:
+            return False
+        machine.kill()
+        self._down(node_id, int(fault.args["down_ms"]))
+        return True
+
+    def _power(self, fault: Fault, node_id: int) -> bool:
+        machine = self._simulation.machine(node_id)
+        if not self._may_lose(node_id):
+            return self._kill(fault, node_id)
+        machine.kill(power=True)
+        self._down(node_id, int(fault.args["down_ms"]))
+        return True
+
+    def _ops(self, fault: Fault, node_id: int) -> bool:
+        machine = self._simulation.machine(node_id)
+        if not machine.running:
+            # It dies in the first operations of its next life.
+            self._next_ops[node_id] = fault._replace(args={**fault.args, "armed_down": True})
+            return True
+        self._next_ops[node_id] = fault
+        machine.kill(power=self._power_of(fault, node_id), ops=int(fault.args["count"]))
+        self._hurt(node_id, 2_000)
+        return True
+
+    def _restart(self, fault: Fault, node_id: int) -> bool:
+        machine = self._simulation.machine(node_id)
+        if not machine.running:
+            return False
+        machine.stop()
+        self._hurt(node_id, 3_000)
+        return True
+
+    def _roll(self, fault: Fault, node_id: int) -> bool:
+        ids = self._cast.everyone
+        for turn, other in enumerate(ids):
+            one = Fault(0, "restart", other, fault.args)
+            at_ms = self._simulation.now_ms + turn * int(fault.args["every_ms"])
+            self._simulation.at(at_ms, partial(self._perform, one))
+        return True
+
+    def _pause(self, fault: Fault, node_id: int) -> bool:
+        machine = self._simulation.machine(node_id)
+        if not machine.running:
+            return False
+        machine.pause(int(fault.args["ms"]))
+        self._hurt(node_id, int(fault.args["ms"]))
+        return True
+
+    # -- the network ---------------------------------------------------------------------------
+
+    def _until(self, fault: Fault, node_id: int) -> int:
+        self._hurt(node_id, int(fault.args["ms"]))
+        return self._simulation.now_ms + int(fault.args["ms"])
+
+    def _other(self, fault: Fault, node_id: int) -> int:
+        """The other end; a role may have turned out to be just that one."""
+        other = int(fault.args["to"])
+        return other if other != node_id else next(n for n in self._cast.everyone if n != other)
+
+    def _cut(self, fault: Fault, node_id: int) -> bool:
+        other, until_ms = self._other(fault, node_id), self._until(fault, node_id)
+        self._simulation.network.cut(node_id, other, until_ms)
+        if fault.args["both"]:
+            self._simulation.network.cut(other, node_id, until_ms)
+        return True
+
+    def _isolate(self, fault: Fault, node_id: int) -> bool:
+        until_ms = self._until(fault, node_id)
+        for other in self._cast.everyone:
+            if other != node_id:
+                self._simulation.network.cut(node_id, other, until_ms)
+                if fault.args["both"]:
+                    self._simulation.network.cut(other, node_id, until_ms)
+        return True
+
+    def _slow(self, fault: Fault, node_id: int) -> bool:
+        other, until_ms = self._other(fault, node_id), self._until(fault, node_id)
+        self._simulation.network.slow(node_id, other, int(fault.args["extra_ms"]), until_ms)
+        return True
+
+    def _stall(self, fault: Fault, node_id: int) -> bool:
+        other, until_ms = self._other(fault, node_id), self._until(fault, node_id)
+        self._simulation.network.stall(node_id, other, until_ms)
+        return True
+
+    def _lose(self, fault: Fault, node_id: int) -> bool:
+        self._simulation.network.lose(node_id, self._other(fault, node_id))
+        return True
+
+    # -- disks and clocks ----------------------------------------------------------------------
+
+    def _sync(self, fault: Fault, node_id: int) -> bool:
+        until_ms = self._simulation.now_ms + int(fault.args["ms"])
+        self._simulation.machine(node_id).slow_fsync(int(fault.args["slow_ms"]), until_ms)
+        return True
+
+    def _full(self, fault: Fault, node_id: int) -> bool:
+        machine = self._simulation.machine(node_id)
+        machine.fill_disk()
+        self._hurt(node_id, int(fault.args["ms"]))
+        self._simulation.at(self._simulation.now_ms + int(fault.args["ms"]), machine.free_disk)
+        return True
+
+    def _fail_sync(self, fault: Fault, node_id: int) -> bool:
+        machine = self._simulation.machine(node_id)
+        if not machine.running or not self._may_lose(node_id):
+            return False
+        machine.fail_sync(int(fault.args["count"]))
+        self._reboots[node_id] = None
+        self._hurt(node_id, 5_000)
+        return True
+
+    def _flip(self, fault: Fault, node_id: int) -> bool:
+        """Damages the metadata log of a controller, if all the others' are whole."""
+        if not all(self._is_whole(n) for n in self._cast.controllers if n != node_id):
+            return False
+        machine = self._simulation.machine(node_id)
+        machine.kill(power=True)
+        self._down(node_id, int(fault.args["down_ms"]))
+        paths = [
+            path
+            for path in machine.disk.files()
+            if _METADATA_LOG in path and path.endswith(LOG) and len(machine.disk.find(path).content)
+        ]
+        if not paths:
+            return False
+        path = paths[int(fault.args["place"] * 997) % len(paths)]
+        size = len(machine.disk.find(path).content)
+        machine.flip_bit(path, int(fault.args["place"] * size), 0x10)
+        self._watcher.quorum.spoiled[node_id] = None
+        return True
+
+    def _is_whole(self, node_id: int) -> bool:
+        node: Node | None = self._simulation.node(node_id)
+        if node is None or node.raft is None or not node.raft.status():
+            return node_id not in self._watcher.quorum.spoiled
+        return node.raft.core.state.needs_end is None
+
+    def _clock(self, fault: Fault, node_id: int) -> bool:
+        self._simulation.machine(node_id).clock_jump(int(fault.args["jump_ms"]))
+        return True
+
+
+__all__ = ["LEADER", "Saboteur"]

@@ -1,0 +1,450 @@
+"""One seed: a cluster under its fault plan with clients at work, then healed, then judged.
+
+    boot, topics made  |  chaos: the plan's faults  |  healed: it must converge  |  all is judged
+    0 s                5 s                          100 s                        at most 130 s
+
+A run is a function of its seed and plan. It ends with a `Verdict`; a broken rule is in it, and is
+not raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from metadata.records.types import NO_LEADER
+from simulation.checks import Violation
+from simulation.checks.watcher import Watcher
+from simulation.clients.admin import CONFIG, AdminClient, create_topic
+from simulation.clients.links import Client, Links, NoAnswer, NotSent
+from simulation.clients.records import Consumer, Producer
+from simulation.cluster import BROKER_PORT, CONTROLLER_PORT
+from simulation.history import History, Outcome
+from simulation.models import records, topics
+from simulation.models.linear import Undecided
+from simulation.network import host_name
+from simulation.plan import Cast, Plan, draw
+from simulation.run import Simulation, UnexpectedError
+from simulation.saboteur import Saboteur
+from wire.apis import ApiKey, ErrorCode
+from wire.uuids import to_text
+
+CHAOS_BEGINS_MS = 5_000
+CHAOS_ENDS_MS = 100_000
+CONVERGE_MAX_MS = 25_000
+READ_BACK_MAX_MS = 5_000
+PARTITIONS = 2
+CAREFUL, LOOSE, LATE = "careful", "loose", "late"
+"""The topics of the data clients: acks=all only; acks 0 and 1; one made after the chaos."""
+
+_NOT_THERE_YET = ("member",)
+_LOOK_EVERY_MS = 200
+
+
+@dataclass(slots=True)
+class Verdict:
+    """How a run went. `rule` is the broken one, None where all held; `at_ms` when it broke;
+    `step` the number of callbacks until then. `coverage` counts events, faults and calls."""
+
+    seed: int
+    plan: Plan
+    rule: str | None = None
+    detail: str = ""
+    at_ms: int = 0
+    step: int = 0
+    trace: str = ""
+    coverage: dict[str, int] = field(default_factory=dict)
+    story: list[str] = field(default_factory=list)
+
+
+def properties(seed: int) -> dict[str, str]:
+    """The settings of a seed's nodes: short times, small logs, so that much happens."""
+    chance = random.Random(f"{seed}/settings")
+    return {
+        "min.insync.replicas": "2",
+        "replica.lag.time.max.ms": chance.choice(("1500", "4000")),
+        "leader.imbalance.check.interval.seconds": chance.choice(("5", "60")),
+        "controller.quorum.fetch.timeout.ms": chance.choice(("1000", "2000")),
+        "controller.quorum.election.timeout.ms": "1000",
+        "metadata.log.max.record.bytes.between.snapshots": chance.choice(
+            ("2000", "10000", "20971520")
+        ),
+        "metadata.log.segment.ms": chance.choice(("8000", "604800000")),
+        "metadata.max.retention.bytes": chance.choice(("4000", "104857600")),
+        "metadata.max.idle.interval.ms": "1000",
+        "log.segment.bytes": "1048576",
+        "auto.create.topics.enable": "false",
+    }
+
+
+class Trial:
+    """One run; `run` once."""
+
+    def __init__(
+        self,
+        seed: int,
+        plan: Plan | None = None,
+        *,
+        controllers: int = 3,
+        brokers: int = 3,
+        telling: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.simulation = Simulation(
+            seed,
+            controllers=controllers,
+            brokers=brokers,
+            properties=properties(seed),
+            telling=telling,
+        )
+        machines = self.simulation.machines
+        ids = [machine.number for machine in machines]
+        self.controllers = {
+            n: (host_name(n), CONTROLLER_PORT) for n in (ids[:controllers] or ids[controllers:])
+        }
+        self.brokers = {n: (host_name(n), BROKER_PORT) for n in ids[controllers:]}
+        cast = Cast(tuple(self.controllers), tuple(self.brokers))
+        if plan is None:
+            plan = draw(
+                seed, cast, start_ms=CHAOS_BEGINS_MS, end_ms=CHAOS_ENDS_MS, without=_NOT_THERE_YET
+            )
+        self.plan = plan
+        for machine in machines:
+            machine.disk.root.harden(1 << 30)  # the mount point is there for good
+        self.watcher = Watcher({machine.number: machine.disk for machine in machines})
+        self.simulation.on_step.append(self.watcher.after_step)
+        self.saboteur = Saboteur(self.simulation, cast, plan, self.watcher, CAREFUL)
+        self.history = History()
+        self.clients: list[Client] = []
+        self.producers: list[Producer] = []
+        self.consumers: list[Consumer] = []
+        self._chaos_steps: int | None = None
+        self._failure: BaseException | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    # -- the run -------------------------------------------------------------------------------
+
+    def run(self, *, limit_ms: int | None = None, chaos_steps: int | None = None) -> Verdict:
+        """Runs it to its end, or to `limit_ms`; all faults end after `chaos_steps` callbacks."""
+        self._chaos_steps = chaos_steps
+        verdict = Verdict(self.seed, self.plan)
+        with self.simulation:
+            # Caught in here: an error holds on to the world that it came from.
+            self._try(verdict, limit_ms or 1 << 60)
+            verdict.at_ms, verdict.step = self.simulation.now_ms, self.simulation.steps
+            verdict.trace = self.simulation.trace
+            verdict.story = list(self.simulation.story)
+            verdict.coverage = self.coverage()
+            self._let_go()
+        return verdict
+
+    def _try(self, verdict: Verdict, limit_ms: int) -> None:
+        try:
+            self._phases(limit_ms)
+        except Violation as broken:
+            verdict.rule, verdict.detail = broken.rule, broken.detail
+        except Undecided as open_question:
+            verdict.rule, verdict.detail = "every history is decided", str(open_question)
+        except UnexpectedError as error:
+            verdict.rule, verdict.detail = "nodes handle every error", str(error)
+        except AssertionError as error:
+            verdict.rule, verdict.detail = "assertions hold", repr(error)
+
+    def _let_go(self) -> None:
+        """Holds on to nothing of the world any more."""
+        self._failure = None
+        self._tasks.clear()
+        self.clients.clear()
+        self.producers.clear()
+        self.consumers.clear()
+        del self.watcher, self.saboteur
+
+    def _phases(self, limit_ms: int) -> None:
+        self._set_up()
+        self._begin_work()
+        until_ms = min(CHAOS_ENDS_MS, limit_ms)
+        if not self._go_on(until_ms, self._chaos_steps) or limit_ms <= CHAOS_ENDS_MS:
+            return
+        self.saboteur.heal()
+        self._converge()
+        self._read_back()
+        self._judge()
+
+    def _go_on(self, until_ms: int, steps: int | None = None) -> bool:
+        """Lets time pass, until `steps` callbacks were made at most; raises what a client found
+        wrong."""
+        while self.simulation.now_ms < until_ms:
+            if steps is not None and self.simulation.steps >= steps:
+                break
+            self.simulation.run_until(min(until_ms, self.simulation.now_ms + _LOOK_EVERY_MS))
+            if self._failure is not None:
+                raise self._failure
+        return True
+
+    def _wait(self, done: Callable[[], str | None], limit_ms: int, rule: str) -> None:
+        """Until `done` has nothing more to wait for; Violation after `limit_ms`."""
+        end_ms = self.simulation.now_ms + limit_ms
+        while (missing := done()) is not None:
+            if self.simulation.now_ms >= end_ms:
+                raise Violation(rule, f"{limit_ms} ms later: {missing}")
+            self._go_on(min(end_ms, self.simulation.now_ms + _LOOK_EVERY_MS))
+
+    def _spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        loop, _ = self.simulation.client_env(name)
+        task = loop.create_task(work, name=name)
+        task.add_done_callback(self._over)
+        self._tasks.append(task)
+        return task
+
+    def _over(self, task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and task.exception() is not None and self._failure is None:
+            self._failure = task.exception()
+
+    # -- before --------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        made = self._spawn("setup", self._make_topics("setup", (CAREFUL, LOOSE)))
+        self._wait(
+            lambda: None if made.done() else "topics are not made",
+            20_000,
+            "a fresh cluster serves",
+        )
+        self._go_on(CHAOS_BEGINS_MS)
+
+    async def _make_topics(self, name: str, wanted: tuple[str, ...]) -> None:
+        _, env = self.simulation.client_env(name)
+        links = Links(env, name, self.brokers)
+        for topic in wanted:
+            build = create_topic(topic, partitions=PARTITIONS, replicas=min(3, len(self.brokers)))
+            while True:
+                node_id = env.chance.choice(sorted(self.brokers))
+                try:
+                    answer = await links.call(node_id, ApiKey.CREATE_TOPICS, build, 3_000)
+                except (NotSent, NoAnswer):
+                    await asyncio.sleep(0.1)
+                    continue
+                error = answer.topics[0].error_code
+                if error in (ErrorCode.none, ErrorCode.topic_already_exists):
+                    break
+                await asyncio.sleep(0.1)
+        links.close()
+
+    def _begin_work(self) -> None:
+        for number in range(2):
+            name = f"admin{number}"
+            _, env = self.simulation.client_env(name)
+            client = AdminClient(
+                env,
+                name,
+                self.controllers,
+                self.brokers,
+                self.history,
+                self._door(name),
+                every_ms=1_200,
+            )
+            self.clients.append(client)
+            self._spawn(name, client.run())
+        self._produce("idem", CAREFUL, acks=records.ALL, idempotent=True, every_ms=500)
+        self._produce("all", CAREFUL, acks=records.ALL, idempotent=False, every_ms=900)
+        self._produce("one", LOOSE, acks=1, idempotent=False, every_ms=900)
+        self._produce("zero", LOOSE, acks=0, idempotent=False, every_ms=900)
+        for topic in (CAREFUL, LOOSE):
+            self._consume(f"reader-{topic}", topic)
+
+    def _produce(
+        self, name: str, topic: str, *, acks: int, idempotent: bool, every_ms: int
+    ) -> Producer:
+        _, env = self.simulation.client_env(name)
+        producer = Producer(
+            env,
+            name,
+            self.brokers,
+            self.history,
+            topic,
+            PARTITIONS,
+            acks=acks,
+            idempotent=idempotent,
+            every_ms=every_ms,
+        )
+        self.producers.append(producer)
+        self.clients.append(producer)
+        self._spawn(name, producer.run())
+        return producer
+
+    def _consume(self, name: str, topic: str) -> Consumer:
+        _, env = self.simulation.client_env(name)
+        consumer = Consumer(env, name, self.brokers, self.history, topic, PARTITIONS)
+        self.consumers.append(consumer)
+        self.clients.append(consumer)
+        self._spawn(name, consumer.run())
+        return consumer
+
+    # -- the active controller's door ----------------------------------------------------------
+
+    def _door(self, client: str) -> Callable[[str], Any]:
+        """Linearizable reads, as the gRPC door answers them (that lies outside the simulation):
+        the active controller confirms its majority, then its committed image is read."""
+        loop, env = self.simulation.client_env(client)
+
+        async def read(name: str) -> tuple[str, str | None] | None:
+            await asyncio.sleep(env.chance.uniform(0.0002, 0.003))
+            active = [n for n in self.controllers if self._is_active(n)]
+            if not active:
+                raise NotSent("nobody is active")
+            machine = self.simulation.machine(env.chance.choice(active))
+            node = machine.node
+            assert machine.loop is not None
+            assert node is not None
+            answer: asyncio.Future[Any] = loop.create_future()
+
+            async def confirmed() -> tuple[str, str | None] | None:
+                await node.confirm_read()
+                topic = node.image.topic(name)
+                if topic is None:
+                    return None
+                return to_text(topic.id), node.image.topic_config(name).get(CONFIG)
+
+            def ask() -> None:
+                task = asyncio.get_running_loop().create_task(confirmed(), name="door")
+                task.add_done_callback(done)
+
+            def done(task: asyncio.Task[Any]) -> None:
+                error = None if task.cancelled() else task.exception()
+                result = None if error is not None or task.cancelled() else task.result()
+                loop.call_from_kernel(deliver, error, result)
+
+            def deliver(error: BaseException | None, result: Any) -> None:
+                if answer.done():
+                    return
+                if error is not None:
+                    answer.set_exception(NoAnswer(str(error)))
+                else:
+                    answer.set_result(result)
+
+            machine.loop.call_from_kernel(ask)
+            found: tuple[str, str | None] | None = await answer
+            return found
+
+        return read
+
+    def _is_active(self, node_id: int) -> bool:
+        node = self.simulation.node(node_id)
+        return node is not None and node.controller is not None and node.controller.active
+
+    # -- after ---------------------------------------------------------------------------------
+
+    def _converge(self) -> None:
+        simulation = self.simulation
+        simulation.tell("trial", "must converge")
+        begin_ms = simulation.now_ms
+        end = self.watcher.quorum.facts.committed_end
+        self._wait(lambda: self._missing(end), CONVERGE_MAX_MS, "a healed cluster converges")
+        self._spawn("late", self._make_topics("late", (LATE,)))
+        producer = self._produce("later", LATE, acks=records.ALL, idempotent=True, every_ms=100)
+        consumer = self._consume("reader-late", LATE)
+
+        def served() -> str | None:
+            written = sum(record.outcome is Outcome.OK for record in producer.sent)
+            read = len(consumer.seen)
+            if min(written, read) >= 2 * PARTITIONS:
+                return None
+            return f"{written} records of a new topic were acknowledged, {read} read"
+
+        left_ms = max(1, CONVERGE_MAX_MS - (simulation.now_ms - begin_ms))
+        self._wait(served, left_ms, "a healed cluster serves new topics")
+        simulation.tell("trial", f"converged in {simulation.now_ms - begin_ms} ms")
+        simulation.world.count("convergence ms", simulation.now_ms - begin_ms)
+
+    def _missing(self, end: int) -> str | None:
+        """What a converged cluster has and this one has not."""
+        for machine in self.simulation.machines:
+            node = machine.node
+            if node is None:
+                return f"{machine.name} is down: {machine.exit!r}"
+            why = node.why_not_ready()
+            if why is not None:
+                return f"{machine.name} is not ready: {why}"
+            if node.image.last_offset + 1 < end:
+                return f"{machine.name} is at offset {node.image.last_offset}, {end} is committed"
+            if node.raft is not None and node.raft.core.state.needs_end is not None:
+                return f"{machine.name} has not fetched what it lost"
+        active = [n for n in self.controllers if self._is_active(n)]
+        if len(active) != 1:
+            return f"active controllers: {active}"
+        image = self.watcher.images.newest
+        assert image is not None
+        for name, topic in image.topics.by_name.items():
+            for index, partition in topic.partitions.items():
+                full = sorted(partition.isr) == sorted(partition.replicas)
+                if partition.leader == NO_LEADER or not full:
+                    return f"{name}-{index}: {partition}"
+        return None
+
+    def _read_back(self) -> None:
+        """Everybody stops; then everything is read again from the start."""
+        for client in self.clients:
+            client.close()
+        # What is still on its way arrives now, or never.
+        self._go_on(self.simulation.now_ms + 1_000)
+        self.final: dict[records.Place, list[tuple[int, bytes]]] = {}
+        readers = []
+        for topic in (CAREFUL, LOOSE, LATE):
+            name = f"last-{topic}"
+            _, env = self.simulation.client_env(name)
+            reader = Consumer(env, name, self.brokers, self.history, topic, PARTITIONS)
+            readers.append(self._spawn(name, reader.read_to_end()))
+        self._wait(
+            lambda: None if all(task.done() for task in readers) else "records can't be read",
+            READ_BACK_MAX_MS,
+            "a healed cluster can be read",
+        )
+        for task in readers:
+            self.final.update(task.result())
+
+    def _judge(self) -> None:
+        records.judge(
+            [record for producer in self.producers for record in producer.sent],
+            [seen for consumer in self.consumers for seen in consumer.seen],
+            self.final,
+        )
+        ids = [
+            call.result[0]
+            for call in self.history.calls
+            if call.kind == "init producer" and call.outcome is Outcome.OK
+        ]
+        if len(ids) != len(dict.fromkeys(ids)):
+            raise Violation("producer ids are given once", f"{ids}")
+        topics.judge(self.history)
+
+    def coverage(self) -> dict[str, int]:
+        """Events, faults and calls, counted."""
+        total: Counter[str] = Counter(self.simulation.coverage)
+        total.update(self.watcher.counts)
+        total.update({f"fault {kind}": n for kind, n in self.saboteur.done.items()})
+        total.update({f"left out {kind}": n for kind, n in self.saboteur.left_out.items()})
+        total.update({f"call {name}": n for name, n in self.history.counts().items()})
+        total["calls"] = len(self.history.calls)
+        total["faults"] = sum(self.saboteur.done.values())
+        return dict(sorted(total.items()))
+
+
+def run_trial(
+    seed: int,
+    plan: Plan | None = None,
+    *,
+    controllers: int = 3,
+    brokers: int = 3,
+    telling: bool = False,
+    limit_ms: int | None = None,
+    chaos_steps: int | None = None,
+) -> Verdict:
+    """Runs one seed, under its own plan or the one given; see Trial."""
+    trial = Trial(seed, plan, controllers=controllers, brokers=brokers, telling=telling)
+    return trial.run(limit_ms=limit_ms, chaos_steps=chaos_steps)
+
+
+__all__ = ["Trial", "Verdict", "run_trial"]
