@@ -99,6 +99,7 @@ class ControllerShell:
         self._asked: dict[int, _Asked] = {}
         self._next_token = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_ms = 0
         self._stopped = False
         self._busy = False
         self._later: deque[Event] = deque()
@@ -356,12 +357,15 @@ class ControllerShell:
     # Time.
 
     def _schedule(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        """Has the next tick come when the core wants it (an early one does no harm)."""
         deadline_ms = self._core.next_deadline_ms()
         if deadline_ms is None or self._stopped:
             return
+        if self._timer is not None:
+            if self._timer_at_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer_at_ms = deadline_ms
         delay_ms = max(0, deadline_ms - self._env.clock.now_ms())
         self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._on_timer)
 

@@ -19,6 +19,7 @@ import structlog
 from net.handlers import Api, CloseConnection, Later, Request
 from raft import snapshot_writer
 from raft.applier import Applier
+from raft.burst import Burst
 from raft.config import RaftConfig
 from raft.core import QuorumCore
 from raft.describe import DescribeQuorum
@@ -53,7 +54,6 @@ from world.env import DiskError, DiskFull, Env
 __all__ = ["NotLeader", "RaftNode"]
 
 logger = structlog.get_logger("raft")
-MAX_BATCH_BYTES = 8 << 20
 _CLEANING_MS = 60_000
 _RESIGN_WAIT_MS = 1_000
 
@@ -93,6 +93,7 @@ class RaftNode:
         self._on_fatal = on_fatal
         self._applier = Applier(self.log, listener, self.fail_for)
         self._performer = Performer(self, self._applier)
+        self._burst = Burst(self._write_burst)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self._cleaning: asyncio.TimerHandle | None = None
@@ -209,6 +210,7 @@ class RaftNode:
         """Bring an event to the core, and do what it wants done."""
         if self.stopped:
             return
+        self._burst.end()
         effects = self.core.handle(event, self.env.clock.now_ms())
         self._performer.perform(effects)
         self._arm()
@@ -328,7 +330,8 @@ class RaftNode:
 
     @property
     def end_offset(self) -> int:
-        return self.core.state.log.end if self._started else 0
+        """Where the next record goes."""
+        return self.core.state.log.end + len(self._burst) if self._started else 0
 
     @property
     def log_start_offset(self) -> int:
@@ -362,22 +365,25 @@ class RaftNode:
         state = self.core.state
         if self.stopped or not isinstance(state.role, Leader) or state.epoch != epoch:
             raise NotLeader(f"node {self.node_id} doesn't lead epoch {epoch}")
-        base_offset = state.log.end
-        now_ms = self.env.clock.wall_ms()
+        self._burst.add(values, epoch)
+        end_offset = self.end_offset
+        return end_offset - len(values), end_offset - 1
+
+    def _write_burst(self, values: list[bytes], epoch: int) -> None:
+        """Append the records of one batch; they are lost with the leadership that they were
+        appended under."""
+        state = self.core.state
+        if not isinstance(state.role, Leader) or state.epoch != epoch:
+            return
+        base_offset, now_ms = state.log.end, self.env.clock.wall_ms()
         data = build_batch(
             [(now_ms, None, value, ()) for value in values],
             base_offset=base_offset,
             leader_epoch=epoch,
         )
-        if len(data) > MAX_BATCH_BYTES:
-            raise KafkaError(
-                ErrorCode.record_list_too_large,
-                f"{len(values)} records take {len(data)} bytes, more than {MAX_BATCH_BYTES}",
-            )
         last_offset = base_offset + len(values) - 1
-        batch = CommittedBatch(base_offset, last_offset, epoch, now_ms, list(values), [], len(data))
+        batch = CommittedBatch(base_offset, last_offset, epoch, now_ms, values, [], len(data))
         self.tell(LeaderAppend(epoch, len(values), OwnBatch(bytearray(data), batch)))
-        return base_offset, last_offset
 
     async def confirm_leadership(self) -> int:
         """A read index: everything committed when this was called is below the offset returned,
