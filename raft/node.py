@@ -47,7 +47,7 @@ from raft.roles import Follower, Leader
 from raft.snapshots import SnapshotUnusable
 from raft.voters import OffsetAndEpoch, VoterSet, record_of
 from wire.batch import build_batch
-from wire.errors import ErrorCode, FatalError, KafkaError
+from wire.errors import FatalError, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY, EXIT_METADATA_DISK_FAILED
 from world.env import DiskError, DiskFull, Env
 
