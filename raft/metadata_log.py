@@ -19,8 +19,10 @@ from raft.synced_offset import SyncedOffset
 from raft.voter_history import VoterHistory
 from raft.voter_records import read_history, records_in
 from raft.voters import MembershipRecord, OffsetAndEpoch, VoterSet
+from storage import names
 from storage.config import LogConfig
 from storage.log import Log
+from storage.scan import Damage, sound_end
 from wire.batch import crc_ok, iter_headers
 from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
@@ -131,15 +133,31 @@ class MetadataLog:
                 f"{self.log.active.file.path}: the log ends at offset {self.log.end_offset}, "
                 f"but was durable up to offset {synced}"
             )
-        if alone and (covered is None or covered.offset < synced):
+        # The synced offset may lag behind: what lies sound behind the damage was durable, too.
+        reach = synced if damage is None else max(synced, await self._sound_end(damage))
+        if alone and (covered is None or covered.offset < reach):
             raise FatalError(
                 EXIT_LOG_DAMAGED,
                 f"the metadata log is damaged and there is no other voter to fetch from: {where}",
             )
-        logger.error("metadata_log_damaged", where=where, durable_to=synced)
+        logger.error("metadata_log_damaged", where=where, durable_to=reach)
+        await self._synced.hold(reach)
         self.log.truncate_to(self.log.end_offset)
         await self.log.settle()
-        return synced
+        return reach
+
+    async def _sound_end(self, damage: Damage) -> int:
+        """Where the last sound batch of the damaged segment, and of those after it, ends."""
+        disk, end = self.env.disk, damage.offset
+        for name in disk.list_dir(self.directory):
+            base = names.base_offset_of(name, names.LOG)
+            path = f"{self.directory}/{name}"
+            if base is not None and (path == damage.path or base > damage.offset):
+                # Not the damaged batch itself: its offsets are not covered by its CRC.
+                begin = damage.position + 1 if path == damage.path else 0
+                data = await self.env.run_blocking(disk.read_bytes, path)
+                end = await self.env.run_blocking(sound_end, data[begin:], end)
+        return end
 
     async def _check_snapshots(self, synced: int, *, alone: bool) -> int:
         """The log must begin at or before its oldest snapshot's end, and not end before the

@@ -61,5 +61,12 @@ class SyncedOffset:
             self._write(offset)
             await self._file.sync()
 
+    async def hold(self, offset: int) -> None:
+        """Records below `offset` are missing and were durable once: durable on return, so that
+        it is known after a restart in the middle of fetching them back, too."""
+        if offset > self.offset:
+            self._write(offset)
+            await self._file.sync()
+
     def close(self) -> None:
         self._file.close()

@@ -102,6 +102,31 @@ def scan_segment(
     return scan
 
 
+def sound_end(data: bytes, offset: int) -> int:
+    """Where the last sound batch in `data` ends, wherever it lies; `offset` if none ends later.
+
+    For what follows a damaged place, where not even the lengths can be trusted.
+    """
+    end = offset
+    position = data.find(2, 16) - 16  # the magic byte of a batch
+    while position >= 0:
+        try:
+            header = read_header(data, position)
+        except DecodeError:
+            header = None
+        following = position + 1
+        if (
+            header is not None
+            and header.next_offset > end
+            and position + header.length <= len(data)
+            and crc_ok(data, position, header.length)
+        ):
+            end = header.next_offset
+            following = position + header.length
+        position = data.find(2, following + 16) - 16
+    return end
+
+
 def only_zeros(file: File, position: int) -> bool:
     """Whether nothing but zeros follows `position` in the file."""
     return not any(any(file.pread(_WINDOW, at)) for at in range(position, file.size(), _WINDOW))

@@ -14,6 +14,7 @@ from raft.metadata_log import MetadataLog, describe_fetched
 from raft.snapshots import SnapshotStore, SnapshotUnusable, examine, file_name, parse_name, view
 from raft.synced_offset import NAME, SyncedOffset
 from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
+from storage.scan import sound_end
 from wire import control
 from wire.batch import build_batch
 from wire.errors import FatalError
@@ -270,6 +271,35 @@ def test_damage_before_the_synced_offset_is_told(env):
 
     asyncio.run(refill_more())
     assert opened(env)[1].needs_end is None
+
+
+def test_damage_before_a_synced_offset_that_lags_counts_all_that_was_there(env):
+    """A power cut may leave an older synced offset than the log's, which was longer by then."""
+    filled(env, (0, 1, 3), (3, 1, 3), (6, 2, 3))
+    asyncio.run(SyncedOffset(env.disk, DIR).lower(4))
+    write(env, OffsetAndEpoch(6, 1), [b"a"])
+    spoil(env, len(batch(0, 1, 3)) + 70)
+    with pytest.raises(FatalError, match="offset 3"):
+        opened(env)
+    _, found = opened(env, alone=False)
+    assert (found.view.start, found.view.end, found.needs_end) == (6, 6, 9)
+    _, found = opened(env, alone=False)
+    assert (found.view.end, found.needs_end) == (6, 9)
+
+
+@pytest.mark.parametrize("place", range(len(batch(0, 1, 3)), len(batch(0, 1, 3)) + 61))
+def test_sound_batches_are_found_behind_any_damage(place):
+    data = bytearray(b"".join(batch(3 * i, 1, 3) for i in range(4)))
+    data[place] ^= 2
+    after = bytes(data[len(batch(0, 1, 3)) + 1 :])
+    assert sound_end(after, 3) == 12
+    assert sound_end(after[:-1], 3) == 9
+
+
+def test_where_nothing_sound_follows_the_damage_is_the_end():
+    assert sound_end(b"", 7) == 7
+    assert sound_end(b"\x02" * 1000, 7) == 7
+    assert sound_end(batch(0, 1, 3), 7) == 7
 
 
 def test_a_shorter_file_is_damage_too(env):
