@@ -97,6 +97,7 @@ class Loader:
         self._synced = _NO_LIMIT if options.clean else options.recovery_point
         if options.strict_before is not None:
             self._synced = options.strict_before
+        self._stated_epochs: tuple[LeaderEpochs, int] | None = None
         self.unsynced: list[str] = []
 
     async def load(self) -> None:
@@ -119,6 +120,8 @@ class Loader:
             self._check_length()
             return
         epochs_known = self._read_epochs()
+        if self._strict and epochs_known:
+            self._stated_epochs = (LeaderEpochs(self.epochs.entries()), self._synced)
         first_scanned = self._first_scanned(bases)
         if not epochs_known:
             self.recovery.rebuilt.append(self._path(names.LEADER_EPOCHS))
@@ -325,6 +328,7 @@ class Loader:
             self._config.index_interval_bytes,
             contiguous=self._config.contiguous,
             pass_damage_below=0 if self._strict else self._synced,
+            stated_epochs=self._stated_epochs,
         )
         thinned = False
         for number in range(first, len(bases)):

@@ -55,12 +55,15 @@ class ScanRules:
     `contiguous`: every batch begins where the last ended and epochs never fall.
     `pass_damage_below`: a batch of wrong CRC wholly below this offset is noted and passed,
     since cutting there would throw away sound data that was synced.
+    `stated_epochs`: what the epoch file said, and below which offset a batch must agree: its own
+    epoch is not covered by its CRC.
     """
 
     interval: int
     check_crc: bool = True
     contiguous: bool = False
     pass_damage_below: int = 0
+    stated_epochs: tuple[LeaderEpochs, int] | None = None
 
 
 def scan_segment(
@@ -175,4 +178,8 @@ def _contradiction(
         return f"offset {header.last_offset} is too far from the segment's {base_offset}"
     if rules.contiguous and header.leader_epoch < epochs.latest:
         return f"leader epoch falls from {epochs.latest} to {header.leader_epoch}"
+    if rules.stated_epochs is not None and header.next_offset <= rules.stated_epochs[1]:
+        stated = rules.stated_epochs[0].epoch_at(offset)
+        if stated not in (-1, header.leader_epoch):
+            return f"leader epoch {header.leader_epoch}, the epoch file says {stated}"
     return None

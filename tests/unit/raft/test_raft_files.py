@@ -302,6 +302,14 @@ def test_where_nothing_sound_follows_the_damage_is_the_end():
     assert sound_end(batch(0, 1, 3), 7) == 7
 
 
+@pytest.mark.parametrize("place", range(12, 16))
+def test_a_spoiled_epoch_is_damage_though_the_crc_does_not_cover_it(env, place):
+    filled(env, (0, 1, 3), (3, 2, 3), (6, 2, 3))
+    spoil(env, len(batch(0, 1, 3)) + len(batch(3, 2, 3)) + place)
+    _, found = opened(env, alone=False)
+    assert (found.view.end, found.view.last_epoch, found.needs_end) == (6, 2, 9)
+
+
 def test_a_shorter_file_is_damage_too(env):
     filled(env, (0, 1, 3), (3, 1, 3))
     file = env.disk.open(f"{DIR}/00000000000000000000.log")
