@@ -3,7 +3,8 @@
 A plan was made without knowing the run. When a fault's time has come, its target is looked up, and
 what would leave the budget is weakened (a power cut to a kill) or left out:
 
-- Synced data is damaged on one controller at a time, the next only when that one has healed.
+- Synced data is damaged on one controller at a time, the next only when that one has healed; only
+  records below the synced offset that its disk says, since above it damage is a torn tail.
 - A broker loses unsynced data only while every partition of it has all its replicas in sync, and
   until it is back in all of them no other broker is hit by anything that may take it out, unless
   eligible leader replicas are on.
@@ -21,16 +22,20 @@ from functools import partial
 from metadata.image import MetadataImage
 from metadata.records.types import NO_LEADER
 from pykraft.node import Node
+from raft.config import DIRECTORY
+from raft.synced_offset import SyncedOffset
 from simulation.checks.watcher import Watcher
+from simulation.cluster import DATA
 from simulation.machine import Machine
-from simulation.plan import ACTIVE, LEADER, Cast, Fault, Plan, Target
+from simulation.plan import ACTIVE, Cast, Fault, Plan, Target
 from simulation.run import Simulation
-from storage.names import LOG
+from storage import names
+from wire.batch import iter_headers
+from wire.errors import DecodeError
 
 _LOOK_EVERY_MS = 20
 _RESTART_AFTER_MS = 1_000
 _NEVER = 1 << 60
-_METADATA_LOG = "/__cluster_metadata-0/"
 ELR = "eligible.leader.replicas.version"
 
 
@@ -346,16 +351,11 @@ class Saboteur:
         machine = self._simulation.machine(node_id)
         machine.kill(power=True)
         self._down(node_id, int(fault.args["down_ms"]))
-        paths = [
-            path
-            for path in machine.disk.files()
-            if _METADATA_LOG in path and path.endswith(LOG) and len(machine.disk.find(path).content)
-        ]
-        if not paths:
+        places = covered_bytes(machine)
+        if not places:
             return False
-        path = paths[int(fault.args["place"] * 997) % len(paths)]
-        size = len(machine.disk.find(path).content)
-        machine.flip_bit(path, int(fault.args["place"] * size), 0x10)
+        path, position = places[int(fault.args["place"] * len(places))]
+        machine.flip_bit(path, position, 0x10)
         self._watcher.quorum.spoiled[node_id] = None
         return True
 
@@ -370,4 +370,21 @@ class Saboteur:
         return True
 
 
-__all__ = ["LEADER", "Saboteur"]
+def covered_bytes(machine: Machine) -> list[tuple[str, int]]:
+    """(path, position) of every byte of the metadata log that is known to have been durable, on
+    the disk of a machine that is down."""
+    disk = machine.disk.mount()
+    directory = f"{DATA}/{DIRECTORY}"
+    synced = SyncedOffset(disk, directory).offset
+    found = []
+    for name in disk.list_dir(directory):
+        if names.base_offset_of(name, names.LOG) is None:
+            continue
+        path = f"{directory}/{name}"
+        try:
+            for position, header in iter_headers(disk.read_bytes(path)):
+                if header.next_offset <= synced:
+                    found += [(path, position + i) for i in range(header.length)]
+        except DecodeError:
+            continue  # behind an earlier damage
+    return found

@@ -117,6 +117,7 @@ class Trial:
             machine.disk.root.harden(1 << 30)  # the mount point is there for good
         self.watcher = Watcher({machine.number: machine.disk for machine in machines})
         self.simulation.on_step.append(self.watcher.after_step)
+        self.simulation.on_log.append(self.watcher.on_log)
         self.saboteur = Saboteur(self.simulation, cast, plan, self.watcher, CAREFUL)
         self.history = History()
         self.clients: list[Client] = []

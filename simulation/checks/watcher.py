@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 from metadata.delta import ImageDelta
 from metadata.image import MetadataImage
 from pykraft.node import Node
+from simulation.checks import Violation
 from simulation.checks.images import ImageChecks
 from simulation.checks.partitions import PartitionChecks
 from simulation.checks.quorum import QuorumChecks
 from simulation.machine import Machine
+from simulation.network import host_name
 from world.memory import Media
 
 
@@ -23,10 +26,13 @@ class Watcher:
         self.images = ImageChecks(lambda: self.quorum.facts.committed_end)
         self.partitions = PartitionChecks()
         # What each node's present life showed since it was looked at last, image by image.
+        self.misread: str | None = None
         self._shown: dict[int, tuple[Node, list[MetadataImage]]] = {}
 
     def after_step(self, machine: Machine) -> None:
         """Raises Violation if what the machine's node did breaks a rule."""
+        if self.misread is not None:
+            raise Violation("only what was damaged is called damaged", self.misread)
         node = machine.node
         if node is None:
             return
@@ -45,6 +51,13 @@ class Watcher:
             shown[1].clear()
         if node.broker is not None:
             self.partitions.look(node_id, node.broker.replicas)
+
+    def on_log(self, machine: str, level: str, event: str, fields: Mapping[str, Any]) -> None:
+        """Nodes may call their logs damaged only where they are (for Simulation.on_log)."""
+        if event == "metadata_log_damaged":
+            spoiled = [host_name(node_id) for node_id in self.quorum.spoiled]
+            if machine not in spoiled and self.misread is None:
+                self.misread = f"{machine}: {event} {dict(fields)}"
 
     def _subscribe(self, node: Node, shown: list[MetadataImage]) -> None:
         def on_image(image: MetadataImage, delta: ImageDelta) -> None:
