@@ -16,6 +16,7 @@ from metadata.registrations import (
     ScramCredential,
 )
 from metadata.topics import (
+    TopicsImage,
     apply_clear_elr,
     apply_partition,
     apply_partition_change,
@@ -27,20 +28,26 @@ if TYPE_CHECKING:
     from metadata.image import MetadataImage
 
 
+def _with_topics(image: MetadataImage, topics: TopicsImage) -> MetadataImage:
+    """`image._replace(topics=topics)`; that one takes longer than all the rest of a record that
+    logs hold by the million. The topics come first."""
+    return image._make((topics, *image[1:]))
+
+
 def _topic(image: MetadataImage, record: t.TopicRecord) -> MetadataImage:
-    return image._replace(topics=apply_topic(image.topics, record))
+    return _with_topics(image, apply_topic(image.topics, record))
 
 
 def _partition(image: MetadataImage, record: t.PartitionRecord) -> MetadataImage:
-    return image._replace(topics=apply_partition(image.topics, record))
+    return _with_topics(image, apply_partition(image.topics, record))
 
 
 def _partition_change(image: MetadataImage, record: t.PartitionChangeRecord) -> MetadataImage:
-    return image._replace(topics=apply_partition_change(image.topics, record))
+    return _with_topics(image, apply_partition_change(image.topics, record))
 
 
 def _clear_elr(image: MetadataImage, record: t.ClearElrRecord) -> MetadataImage:
-    return image._replace(topics=apply_clear_elr(image.topics, record))
+    return _with_topics(image, apply_clear_elr(image.topics, record))
 
 
 def _remove_topic(image: MetadataImage, record: t.RemoveTopicRecord) -> MetadataImage:

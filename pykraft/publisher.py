@@ -32,7 +32,7 @@ BatchSubscriber = Callable[[CommittedBatch], None]
 # Records applied at once: some milliseconds of work.
 _SLICE = 128
 # After so many records what they made of the image is taken out of the collector's sight.
-_SETTLE_RECORDS = 10_000
+_SETTLE_RECORDS = 4_000
 
 
 def _voter_keys(voters: tuple[ReplicaKey, ...] | None) -> list[tuple[int, UUID]] | None:

@@ -92,9 +92,16 @@ def _field_schema(item: Field[Any]) -> FieldSchema:
     )
 
 
+_SCHEMAS: dict[Any, tuple[FieldSchema, ...]] = {}
+
+
 def schema_of(cls: type[Entity]) -> tuple[FieldSchema, ...]:
     """The fields of a record or nested struct, in wire order (tagged ones are among them)."""
-    return tuple(_field_schema(item) for item in fields(cls))  # type: ignore[arg-type]
+    found = _SCHEMAS.get(cls)
+    if found is None:
+        found = tuple(_field_schema(item) for item in fields(cls))  # type: ignore[arg-type]
+        _SCHEMAS[cls] = found
+    return found
 
 
 def record(api_key: int, max_version: int) -> Callable[[T], T]:
