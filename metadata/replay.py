@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def _with_topics(image: MetadataImage, topics: TopicsImage) -> MetadataImage:
     """`image._replace(topics=topics)`; that one takes longer than all the rest of a record that
     logs hold by the million. The topics come first."""
-    return image._make((topics, *image[1:]))
+    return type(image)._make((topics, *image[1:]))
 
 
 def _topic(image: MetadataImage, record: t.TopicRecord) -> MetadataImage:
