@@ -10,10 +10,23 @@ from simulation.world import World
 from world.env import DiskFull, SyncFailed
 
 
+MADE = []
+
+
+@pytest.fixture(autouse=True)
+def let_go():
+    """Ends the worlds that a test made, as Simulation.close does."""
+    yield
+    for rig in MADE:
+        rig.machine.let_go()
+    MADE.clear()
+
+
 class Rig:
     """One machine; `do` runs a coroutine function of its env in its process."""
 
     def __init__(self, seed=1):
+        MADE.append(self)
         self.world = World(seed)
         self.errors = []
         self.machine = Machine(self.world, Network(self.world), "m", 1, self.main, self.on_error)

@@ -63,10 +63,24 @@ async def idle(machine, env):
     await asyncio.get_running_loop().create_future()
 
 
+MADE = []
+
+
+@pytest.fixture(autouse=True)
+def let_go():
+    """Ends the worlds that a test made, as Simulation.close does."""
+    yield
+    for pair in MADE:
+        pair.a.let_go()
+        pair.b.let_go()
+    MADE.clear()
+
+
 class Pair:
     """Two machines, `a` listening on port 1; `connect` makes a connection from `b`."""
 
     def __init__(self, seed=1):
+        MADE.append(self)
         self.world = World(seed)
         self.network = Network(self.world)
         self.errors = []

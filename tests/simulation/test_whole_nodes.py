@@ -4,10 +4,12 @@ The real checks are made by seeds (simulation/run.py); here is that the world ho
 run depends on nothing but its seed.
 """
 
+import _thread
 import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -281,6 +283,46 @@ def test_the_story_depends_on_the_seed_alone():
     assert any("became active" in line for line in one)
     assert any("node-1: is killed" in line for line in one)
     assert all("(after " in line for line in one[1:])
+
+
+def test_a_node_asks_the_interpreter_for_nothing():
+    """No clock, chance, thread, file or socket is reached, however it was imported."""
+    banned = {
+        function.__qualname__
+        if function.__module__ is None
+        else (f"{function.__module__}.{function.__qualname__}")
+        for function in (
+            time.time,
+            time.time_ns,
+            time.monotonic,
+            time.monotonic_ns,
+            time.perf_counter,
+            time.sleep,
+            os.urandom,
+            os.open,
+            os.listdir,
+            os.stat,
+            open,
+            _thread.start_new_thread,
+        )
+    }
+    found = {}
+
+    def look(frame, event, function):
+        if event == "c_call":
+            name = f"{function.__module__}.{function.__qualname__}"
+            if name in banned and "importlib" not in frame.f_code.co_filename:
+                found[f"{name} by {frame.f_code.co_filename}:{frame.f_lineno}"] = None
+
+    run_some_faults(23)  # imports what it needs
+    sys.setprofile(look)
+    try:
+        time.monotonic()
+        run_some_faults(23)
+    finally:
+        sys.setprofile(None)
+    assert [line for line in found if __file__ not in line] == []
+    assert len(found) == 1  # our own: it sees what it looks for
 
 
 SCRIPT = """
