@@ -9,7 +9,6 @@ from simulation.network import Network
 from simulation.world import World
 from world.env import DiskFull, SyncFailed
 
-
 MADE = []
 
 
