@@ -224,6 +224,32 @@ class AdminClient:
             "observers": [_replica(one) for one in response.observers],
         }
 
+    def add_voter(
+        self,
+        node_id: int,
+        directory: str,
+        endpoints: Mapping[str, tuple[str, int]],
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Makes a controller, named by its id and its metadata directory's, one of the voters.
+        `endpoints`: its (host, port) by listener name. Returns once that is committed."""
+        request = pb.AddVoterRequest(
+            id=_int32("node id", node_id, ErrorCode.invalid_request),
+            directory=directory,
+            endpoints=[
+                pb.Endpoint(listener=name, host=host, port=port)
+                for name, (host, port) in endpoints.items()
+            ],
+        )
+        self.call("AddVoter", request, timeout_ms)
+
+    def remove_voter(self, node_id: int, directory: str, *, timeout_ms: int | None = None) -> None:
+        """Takes a controller out of the voters. Returns once that is committed."""
+        number = _int32("node id", node_id, ErrorCode.invalid_request)
+        request = pb.RemoveVoterRequest(id=number, directory=directory)
+        self.call("RemoveVoter", request, timeout_ms)
+
     def describe_features(self) -> dict[str, dict[str, int]]:
         """Per feature: min and max supported level, and the finalised one (0: none)."""
         response = self.call("DescribeFeatures", pb.DescribeFeaturesRequest())

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import grpc
 import structlog
 
-from admin import changes, reads
+from admin import changes, reads, voters
 from admin.configs import describe_configs
 from admin.errors import as_kafka_error, status_of, trailer_of
 from admin.ports import AdminPorts
@@ -141,8 +141,16 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     async def Watch(self, request: Any, context: Any) -> Any:
         await watch(self._ports, request, context, self._watch_stall_ms)
 
-    AddVoter = _not_there("AddVoter")
-    RemoveVoter = _not_there("RemoveVoter")
+    @_answered
+    async def AddVoter(self, request: Any, context: Any) -> Any:
+        timeout_ms = _timeout_ms(request, context)
+        return await voters.add_voter(self._ports.controller_call, request, timeout_ms)
+
+    @_answered
+    async def RemoveVoter(self, request: Any, context: Any) -> Any:
+        timeout_ms = _timeout_ms(request, context)
+        return await voters.remove_voter(self._ports.controller_call, request, timeout_ms)
+
     AlterPartitionReassignments = _not_there("AlterPartitionReassignments")
     ListPartitionReassignments = _not_there("ListPartitionReassignments")
     DescribeClientQuotas = _not_there("DescribeClientQuotas")

@@ -15,9 +15,11 @@ from world.env import Env
 Endpoint = tuple[int, str, int]
 Build = Callable[[int, Any], Any]
 
+_NOT_THE_ONE = (ErrorCode.not_controller, ErrorCode.not_leader_or_follower)
 _CONNECT_TIMEOUT_MS = 5_000
 _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 500
+_LAST_WORD_MS = 100
 
 
 class ControllerUnreachable(KafkaError):
@@ -43,18 +45,25 @@ class ControllerChannel:
         self._attempt: asyncio.Task[None] | None = None
         self._attempted: Endpoint | None = None
         self._changed = asyncio.Event()
+        self._left: dict[Connection, asyncio.TimerHandle] = {}
         self._closed = False
         self.retries = 0
 
     def endpoint_changed(self) -> None:
         """The active controller may be another one now: leave the old, end every backoff.
 
-        An attempt to reach the old one ends too: a machine that hangs would hold it up for
+        What was asked of the old one has a moment left: it may have answered with its last word,
+        as one does that was asked to leave the quorum. An attempt to reach the old one ends too: a machine that hangs would hold it up for
         seconds, and a broker that waits for it is fenced by the new controller meanwhile.
         """
         now = self._endpoint()
         if self._target is not None and now != self._target:
-            self._drop()
+            connection, self._connection, self._target = self._connection, None, None
+            if connection is not None and not self._closed:
+                loop = asyncio.get_running_loop()
+                self._left[connection] = loop.call_later(
+                    _LAST_WORD_MS / 1000, self._end_left, connection
+                )
         if self._attempt is not None and now != self._attempted:
             self._attempt.cancel()
             self._attempt = self._attempted = None
@@ -67,7 +76,14 @@ class ControllerChannel:
         if self._attempt is not None:
             self._attempt.cancel()
         self._drop()
+        for connection in list(self._left):
+            self._left[connection].cancel()
+            self._end_left(connection)
         self._changed.set()
+
+    def _end_left(self, connection: Connection) -> None:
+        del self._left[connection]
+        connection.close()
 
     async def request(
         self, api_key: int, build: Build, timeout_ms: int, *, max_version: int | None = None
@@ -158,10 +174,11 @@ class ControllerChannel:
 
 
 def _is_refusal(answer: Any) -> bool:
-    """Whether the answer says NOT_CONTROLLER: as a whole, or of its first item where it has no
-    error of the whole (a standby says so of every item)."""
+    """Whether the answer says NOT_CONTROLLER, or the quorum's NOT_LEADER_OR_FOLLOWER: as a whole,
+    or NOT_CONTROLLER of its first item where it has no error of the whole (a standby says so of
+    every item)."""
     if hasattr(answer, "error_code") or not is_dataclass(answer):
-        return getattr(answer, "error_code", None) is ErrorCode.not_controller
+        return getattr(answer, "error_code", None) in _NOT_THE_ONE
     for field in fields(answer):
         items = getattr(answer, field.name)
         if isinstance(items, tuple) and items:

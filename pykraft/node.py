@@ -28,8 +28,14 @@ from pykraft.publisher import MetadataPublisher
 from raft.config import RaftConfig
 from raft.listener import CommittedBatch, LeaderAndEpoch
 from raft.node import NotLeader, RaftNode
+from raft.peers import KRAFT_VERSION
+from raft.voters import MAX_KRAFT_VERSION
 from wire.errors import ErrorCode, FatalError, KafkaError
 from world.env import Env
+
+# What nodes tell of themselves: the level of kraft.version is the quorum's own record, not one of
+# the metadata's.
+_SUPPORTED = {**SUPPORTED, KRAFT_VERSION: (0, MAX_KRAFT_VERSION)}
 
 
 class Node:
@@ -109,7 +115,10 @@ class Node:
     def features(self) -> FeatureView:
         """What ApiVersions says of features."""
         image = self.image
-        return FeatureView(dict(SUPPORTED), dict(sorted(image.features.items())), image.last_offset)
+        finalized = dict(image.features)
+        if image.kraft_version:
+            finalized[KRAFT_VERSION] = image.kraft_version
+        return FeatureView(dict(_SUPPORTED), dict(sorted(finalized.items())), image.last_offset)
 
     def addresses(self) -> dict[str, str]:
         """Where the Kafka listeners are bound, by name."""
@@ -232,6 +241,8 @@ class Node:
             directory_id=opened.metadata_directory_id,
             cluster_id=opened.cluster_id,
             voters={id_: (place.host, place.port) for id_, place in config.voters.items()},
+            bootstrap=tuple((place.host, place.port) for place in config.bootstrap),
+            auto_join=static["controller.quorum.auto.join.enable"],
             listener_name=config.controller_listener_name,
             observer=not config.is_controller,
             advertised=None if own is None else (own.advertised.host, own.advertised.port),
@@ -284,7 +295,7 @@ class Node:
                     listener.protocol,
                 ),
             ),
-            SUPPORTED,
+            _SUPPORTED,
             self.active_controller.request,
         )
 
@@ -307,7 +318,7 @@ class Node:
             self.cluster_id,
             self._controller_endpoint,
             inter_broker_listener=self.config.inter_broker_listener or "PLAINTEXT",
-            features=SUPPORTED,
+            features=_SUPPORTED,
             on_fatal=self.fail,
         )
         self.publisher.subscribe(image=broker.on_image)

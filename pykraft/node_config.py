@@ -43,7 +43,8 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class NodeConfig:
-    """Everything a node needs to start. `static` has the single values by Kafka's names."""
+    """Everything a node needs to start. `static` has the single values by Kafka's names. The
+    quorum is found by its static `voters`, or by asking the servers of `bootstrap`."""
 
     static: StaticConfig
     node_id: int
@@ -53,6 +54,7 @@ class NodeConfig:
     controller_listener_name: str
     inter_broker_listener: str | None
     voters: Mapping[int, Address]
+    bootstrap: tuple[Address, ...]
     log_dirs: tuple[str, ...]
     metadata_log_dir: str
     admin: Address | None
@@ -124,8 +126,17 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
     if not static.log_dirs:
         raise invalid("log.dirs", "", "must name a directory")
     voters = _voters(static["controller.quorum.voters"])
+    name = "controller.quorum.bootstrap.servers"
+    bootstrap = tuple(parse_address(name, item) for item in static[name])
+    if not voters and not bootstrap:
+        rule = f"must name the controllers: id@host:port, …; or set {name} to host:port, …"
+        raise invalid("controller.quorum.voters", "", rule)
+    if static["controller.quorum.auto.join.enable"] and "controller" not in roles:
+        rule = "only a node with the controller role can join the quorum"
+        raise invalid("controller.quorum.auto.join.enable", "true", rule)
     node_id = static["node.id"]
-    _check_voters(node_id, roles, voters)
+    if voters:
+        _check_voters(node_id, roles, voters)
     return NodeConfig(
         static=static,
         node_id=node_id,
@@ -135,6 +146,7 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
         controller_listener_name=controller_names[0],
         inter_broker_listener=_inter_broker(static, brokers) if brokers else None,
         voters=voters,
+        bootstrap=bootstrap,
         log_dirs=static.log_dirs,
         metadata_log_dir=static["metadata.log.dir"] or static.log_dirs[0],
         admin=_admin(static) if "controller" in roles else None,
@@ -214,8 +226,6 @@ def _voters(items: tuple[str, ...]) -> dict[int, Address]:
         if int(text) in voters:
             raise invalid("controller.quorum.voters", item, f"the voter {text} is there twice")
         voters[int(text)] = parse_address("controller.quorum.voters", address)
-    if not voters:
-        raise invalid("controller.quorum.voters", "", "must name the controllers: id@host:port, …")
     return voters
 
 

@@ -4,6 +4,10 @@ Every formatted directory gets `meta.properties` with a fresh directory id, and
 `bootstrap.checkpoint`: the bootstrap records with which the first
 active controller begins the metadata log (KIP-584, KIP-866). Features other than metadata.version
 stay at level 0 until the work behind them is there.
+
+A quorum with kraft.version 1 begins with the voters that are given here: the metadata directory
+gets them as the snapshot 0-0 (KIP-853), and a voter's directory the id that they name. Kafka has
+written the bootstrap records into that snapshot, too, and no other file, since 4.4 (KIP-1170).
 """
 
 from __future__ import annotations
@@ -13,9 +17,17 @@ from collections.abc import Mapping, Sequence
 from metadata.features import SUPPORTED, describe_level, unmet
 from metadata.image import METADATA_VERSION
 from metadata.records import FeatureLevelRecord, Record, decode, encode
+from raft.config import DIRECTORY
+from raft.snapshots import BOOTSTRAP, file_name
+from raft.voters import MAX_KRAFT_VERSION, VoterSet, record_of
 from wire import meta_properties
 from wire.batch import build_batch, decode_records, iter_headers
-from wire.control import encode_snapshot_footer, encode_snapshot_header
+from wire.control import (
+    encode_kraft_version,
+    encode_snapshot_footer,
+    encode_snapshot_header,
+    encode_voters,
+)
 from wire.errors import DecodeError, ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY
 from wire.meta_properties import MetaProperties
@@ -23,6 +35,7 @@ from world.env import Env
 
 META_PROPERTIES = "meta.properties"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
+BOOTSTRAP_SNAPSHOT = f"{DIRECTORY}/{file_name(BOOTSTRAP)}"
 
 
 def bootstrap_records(levels: Mapping[str, int]) -> list[FeatureLevelRecord]:
@@ -69,16 +82,41 @@ def encode_bootstrap(records: Sequence[Record], wall_ms: int) -> bytes:
     )
 
 
-def read_bootstrap(env: Env, directory: str) -> list[Record]:
-    """The records in the directory's bootstrap file; none where there is no file.
+def encode_voters_snapshot(voters: VoterSet, wall_ms: int) -> bytes:
+    """The snapshot 0-0: header, kraft.version and voters in one batch, then the footer."""
+    head = (
+        encode_snapshot_header(wall_ms),
+        encode_kraft_version(MAX_KRAFT_VERSION),
+        encode_voters(record_of(voters)),
+    )
+    footer = encode_snapshot_footer()
+    return b"".join(
+        (
+            build_batch([(wall_ms, *one, ()) for one in head], leader_epoch=0, control=True),
+            build_batch(
+                [(wall_ms, *footer, ())], base_offset=len(head), leader_epoch=0, control=True
+            ),
+        )
+    )
 
-    FatalError where the file is damaged: a log begun without them would be another cluster's.
+
+def read_bootstrap(env: Env, directory: str) -> list[Record]:
+    """The bootstrap records that the metadata log's directory was formatted with; none where
+    there are none.
+
+    FatalError where their file is damaged: a log begun without them would be another cluster's.
     """
-    path = f"{directory}/{BOOTSTRAP_CHECKPOINT}"
-    try:
-        data = env.disk.read_bytes(path)
-    except FileNotFoundError:
-        return []
+    for name in (BOOTSTRAP_CHECKPOINT, BOOTSTRAP_SNAPSHOT):
+        path = f"{directory}/{name}"
+        try:
+            data = env.disk.read_bytes(path)
+        except FileNotFoundError:
+            continue
+        return _records_in(data, path)
+    return []
+
+
+def _records_in(data: bytes, path: str) -> list[Record]:
     records: list[Record] = []
     position = 0
     try:
@@ -101,8 +139,13 @@ async def format_directories(
     node_id: int,
     cluster_id: str,
     levels: Mapping[str, int],
+    metadata_directory: str | None = None,
+    voters: VoterSet | None = None,
 ) -> None:
-    """Formats every directory, or none: KafkaError if one holds a node already."""
+    """Formats every directory, or none: KafkaError if one holds a node already.
+
+    `voters` begin a quorum with kraft.version 1; `metadata_directory` is where its log will be.
+    """
     records = bootstrap_records(levels)
     for directory in directories:
         if env.disk.exists(f"{directory}/{META_PROPERTIES}"):
@@ -116,6 +159,19 @@ async def format_directories(
         await env.disk.replace(
             f"{directory}/{BOOTSTRAP_CHECKPOINT}", encode_bootstrap(records, wall_ms)
         )
+        directory_id = env.ids.uuid()
+        if voters is not None and directory == metadata_directory:
+            await _write_voters(env, directory, voters, wall_ms)
+            voter = voters.get(node_id)
+            if voter is not None and voter.key.directory_id is not None:
+                directory_id = voter.key.directory_id
         # Last: a directory with this file counts as formatted.
-        identity = MetaProperties(cluster_id, node_id, env.ids.uuid())
+        identity = MetaProperties(cluster_id, node_id, directory_id)
         await env.disk.replace(f"{directory}/{META_PROPERTIES}", meta_properties.encode(identity))
+
+
+async def _write_voters(env: Env, directory: str, voters: VoterSet, wall_ms: int) -> None:
+    env.disk.make_dirs(f"{directory}/{DIRECTORY}")
+    await env.disk.sync_dir(directory)
+    data = encode_voters_snapshot(voters, wall_ms)
+    await env.disk.replace(f"{directory}/{BOOTSTRAP_SNAPSHOT}", data)

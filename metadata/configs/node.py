@@ -132,6 +132,13 @@ _QUORUM: Final[tuple[Row, ...]] = (
         "Controllers to ask for the quorum, host:port, …, where voters are not given.",
     ),
     (
+        "controller.quorum.auto.join.enable",
+        T.BOOLEAN,
+        False,
+        None,
+        "Whether a controller that is no voter makes itself one; one that was removed stays out.",
+    ),
+    (
         "controller.quorum.election.timeout.ms",
         T.INT,
         1000,

@@ -1,11 +1,12 @@
-"""`pykraft quorum`: the controllers' Raft quorum."""
+"""`pykraft quorum`: the controllers' Raft quorum, and who votes in it."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from pykraft.cli import door
+from admin.client import AdminClient
+from pykraft.cli import CommandError, door
 from wire import uuids
 
 
@@ -13,6 +14,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verbs of the noun."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     door.verb(verbs, "describe", "leader, epoch, high watermark, who has what", _describe)
+    adding = door.verb(verbs, "add-voter", "make a running controller a voter", _add_voter)
+    adding.add_argument("id", metavar="ID", type=int, help="its node id")
+    adding.add_argument("--directory", help="its directory.id (default: that of the observer ID)")
+    adding.add_argument(
+        "--endpoint",
+        metavar="LISTENER=HOST:PORT",
+        action="append",
+        help="where it listens for controllers (default: as it has registered)",
+    )
+    removing = door.verb(
+        verbs, "remove-voter", "take a controller out of the voters", _remove_voter
+    )
+    removing.add_argument("id", metavar="ID", type=int, help="its node id")
+    removing.add_argument("--directory", help="its directory.id (default: that of the voter ID)")
 
 
 def _describe(options: argparse.Namespace) -> int:
@@ -35,3 +50,57 @@ def _known(replica: dict[str, Any]) -> dict[str, Any]:
     """A replica's row, without what its leader doesn't know (it has not fetched yet)."""
     unknown = (-1, uuids.to_text(uuids.ZERO))
     return {key: None if value in unknown else value for key, value in replica.items()}
+
+
+def _add_voter(options: argparse.Namespace) -> int:
+    with door.client(options) as admin:
+        directory = options.directory or _directory_of(admin, options.id, "observers")
+        endpoints = _endpoints(options.endpoint) or _registered(admin, options.id)
+        admin.add_voter(options.id, directory, endpoints)
+    return _done(options, directory, "is a voter")
+
+
+def _remove_voter(options: argparse.Namespace) -> int:
+    with door.client(options) as admin:
+        directory = options.directory or _directory_of(admin, options.id, "voters")
+        admin.remove_voter(options.id, directory)
+    return _done(options, directory, "is no voter any more")
+
+
+def _done(options: argparse.Namespace, directory: str, what: str) -> int:
+    if options.json:
+        door.show({"id": options.id, "directory": directory})
+    else:
+        print(f"controller {options.id} with directory id {directory} {what}")
+    return 0
+
+
+def _directory_of(admin: AdminClient, node_id: int, among: str) -> str:
+    """The directory id under which the leader knows a replica of this id."""
+    replicas = admin.describe_quorum()[among]
+    known = [one for one in replicas if one["id"] == node_id]
+    if not known:
+        listed = ", ".join(str(one["id"]) for one in replicas) or "none"
+        raise CommandError(f"none of the {among} ({listed}) has id {node_id}")
+    # Of two disks of one node the leader remembers both for a while: the one in use keeps up.
+    freshest = min(known, key=lambda one: one["lag_ms"] if one["lag_ms"] >= 0 else 2**63)
+    return str(freshest["directory"])
+
+
+def _registered(admin: AdminClient, node_id: int) -> dict[str, tuple[str, int]]:
+    """Where a controller says that it listens."""
+    for controller in admin.describe_cluster()["controllers"]:
+        if controller["id"] == node_id:
+            return {name: (host, port) for name, host, port, _ in controller["endpoints"]}
+    raise CommandError(f"controller {node_id} has not registered: name its --endpoint")
+
+
+def _endpoints(items: list[str] | None) -> dict[str, tuple[str, int]]:
+    endpoints = {}
+    for item in items or ():
+        name, equals, place = item.partition("=")
+        host, colon, port = place.rpartition(":")
+        if not (name and equals and colon and host and port.isascii() and port.isdigit()):
+            raise CommandError(f"--endpoint {item}: must be LISTENER=HOST:PORT")
+        endpoints[name] = (host.removeprefix("[").removesuffix("]"), int(port))
+    return endpoints

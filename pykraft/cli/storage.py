@@ -15,7 +15,11 @@ from pykraft import storage_format
 from pykraft.cli import CommandError
 from pykraft.cli.levels import feature_levels, metadata_level
 from pykraft.cli.server import read_config
+from pykraft.initial_voters import parse_initial_controllers, standalone
+from pykraft.node_config import NodeConfig
 from pykraft.node_files import new_cluster_id
+from raft.peers import KRAFT_VERSION
+from raft.voters import VoterSet
 from wire import meta_properties, uuids
 from wire.errors import DamagedFile
 from world.env import DiskError
@@ -41,6 +45,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="another feature to finalise",
     )
+    quorum = formatting.add_mutually_exclusive_group()
+    quorum.add_argument(
+        "--standalone", action="store_true", help="begin a quorum of this controller alone"
+    )
+    quorum.add_argument(
+        "--initial-controllers",
+        metavar="ID@HOST:PORT:DIRECTORY,…",
+        help="begin a quorum of these controllers; the same on each of them",
+    )
+    quorum.add_argument(
+        "--no-initial-controllers",
+        action="store_true",
+        help="this node finds a quorum that is there, to be added to it or to observe",
+    )
     formatting.set_defaults(run=_format)
     info = verbs.add_parser("info", help="what the log directories of a node say of themselves")
     info.add_argument("--config", type=Path, required=True, help="its server.properties")
@@ -50,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _format(options: argparse.Namespace) -> int:
     config = read_config(options.config)
-    levels = _levels(options)
+    voters = _initial_voters(options, config)
+    levels = _levels(options, dynamic=voters is not None)
     cluster_id = options.cluster_id or new_cluster_id()
     if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
         raise CommandError(
@@ -65,6 +84,8 @@ def _format(options: argparse.Namespace) -> int:
                 node_id=config.node_id,
                 cluster_id=cluster_id,
                 levels=levels,
+                metadata_directory=config.metadata_log_dir,
+                voters=voters,
             )
         )
     except (DiskError, OSError) as error:
@@ -74,7 +95,9 @@ def _format(options: argparse.Namespace) -> int:
             f"formatted {directory}: cluster.id {cluster_id}, "
             + ", ".join(f"{name} {describe_level(name, levels[name])}" for name in levels)
         )
-    if len(config.voters) > 1:
+    if voters is not None:
+        print(f"kraft.version 1, voters {', '.join(map(str, voters.ids))}")
+    elif len(config.voters) > 1:
         print(
             "note: with static voters (kraft.version 0) a controller that lost its disk can't be "
             "told from its former self: restore it only where the other voters are whole"
@@ -82,9 +105,36 @@ def _format(options: argparse.Namespace) -> int:
     return 0
 
 
-def _levels(options: argparse.Namespace) -> dict[str, int]:
-    """What to finalise, metadata.version first."""
+def _initial_voters(options: argparse.Namespace, config: NodeConfig) -> VoterSet | None:
+    """The voters of a new quorum with kraft.version 1; None where none begins here."""
+    begins = options.standalone or options.initial_controllers is not None
+    if begins and config.voters:
+        raise CommandError(
+            "--standalone and --initial-controllers are for a quorum without "
+            "controller.quorum.voters: set controller.quorum.bootstrap.servers in its place"
+        )
+    if options.standalone:
+        return standalone(config, real_env().ids.uuid())
+    if begins:
+        return parse_initial_controllers(
+            options.initial_controllers, config.controller_listener_name
+        )
+    if config.is_controller and not config.voters and not options.no_initial_controllers:
+        raise CommandError(
+            "controller.quorum.voters is not set, so say how this controller finds its quorum: "
+            "--standalone, --initial-controllers or --no-initial-controllers"
+        )
+    return None
+
+
+def _levels(options: argparse.Namespace, *, dynamic: bool) -> dict[str, int]:
+    """What to finalise, metadata.version first. kraft.version follows from how the quorum begins,
+    and isn't among the metadata's records."""
     others = feature_levels(options.feature)
+    if others.pop(KRAFT_VERSION, int(dynamic)) != int(dynamic):
+        raise CommandError(
+            f"--feature {KRAFT_VERSION}: it is 1 with --standalone or --initial-controllers, else 0"
+        )
     if options.release_version is not None and METADATA_VERSION in others:
         raise CommandError(f"--release-version and --feature {METADATA_VERSION}: give one of them")
     level = DEFAULT_METADATA_VERSION

@@ -98,7 +98,8 @@ class Controller:
         self.seen: list[Any] = []
         self.timeouts: list[int] = []
         self.error: Exception | None = None
-        self.version = {19: 7, 20: 6, 37: 3, 44: 1, 43: 2, 64: 0, 55: 2, 57: 2} | (version or {})
+        self.version = {19: 7, 20: 6, 37: 3, 44: 1, 43: 2, 64: 0, 55: 2, 57: 2}
+        self.version |= {80: 1, 81: 0} | (version or {})
 
     async def __call__(self, api_key: int, build: Any, timeout_ms: int) -> Any:
         self.timeouts.append(timeout_ms)

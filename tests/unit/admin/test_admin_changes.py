@@ -424,6 +424,83 @@ def test_the_deadline_shortens_the_time():
     assert rig.controller.timeouts == [2500, 9000]
 
 
+DIRECTORY = UUID(int=1 << 70)
+
+
+def changed(error=ErrorCode.none, message=None):
+    """The controller's answer to a change of the voters."""
+
+    def answer(request, module):
+        name = type(request).__name__.replace("Request", "Response")
+        return fill(
+            getattr(module, name), throttle_time=millis(0), error_code=error, error_message=message
+        )
+
+    return answer
+
+
+def test_add_voter_with_every_field():
+    rig = Rig()
+    rig.controller.answers[80] = changed()
+    ends = [
+        pb.Endpoint(listener="CONTROLLER", host="c4", port=9093),
+        pb.Endpoint(listener="OTHER", host="::1", port=65535),
+    ]
+    request = pb.AddVoterRequest(
+        id=4, directory=to_text(DIRECTORY), endpoints=ends, timeout_ms=1234
+    )
+    assert rig.call("AddVoter", request) == pb.AddVoterResponse()
+    [sent] = rig.controller.seen
+    assert (sent.voter_id, sent.voter_directory_id, sent.timeout) == (4, DIRECTORY, millis(1234))
+    assert [(end.name, end.host, end.port) for end in sent.listeners] == [
+        ("CONTROLLER", "c4", 9093), ("OTHER", "::1", 65535)
+    ]  # fmt: skip
+    assert sent.ack_when_committed
+
+
+def test_remove_voter_with_every_field():
+    rig = Rig()
+    rig.controller.answers[81] = changed()
+    request = pb.RemoveVoterRequest(id=4, directory=to_text(DIRECTORY), timeout_ms=1234)
+    assert rig.call("RemoveVoter", request) == pb.RemoveVoterResponse()
+    [sent] = rig.controller.seen
+    assert (sent.voter_id, sent.voter_directory_id) == (4, DIRECTORY)
+    assert rig.controller.timeouts == [1234]
+
+
+@pytest.mark.parametrize("method", ["AddVoter", "RemoveVoter"])
+def test_a_refused_change_of_the_voters(method):
+    rig = Rig()
+    rig.controller.answers |= {
+        80: changed(ErrorCode.duplicate_voter, "there is one"),
+        81: changed(ErrorCode.voter_not_found, "there is none"),
+    }
+    request = getattr(pb, f"{method}Request")(id=4, directory=to_text(DIRECTORY))
+    with pytest.raises(Aborted, match="there is") as failed:
+        rig.call(method, request)
+    assert failed.value.error.name in ("DUPLICATE_VOTER", "VOTER_NOT_FOUND")
+
+
+@pytest.mark.parametrize(
+    ("method", "fields", "told"),
+    [
+        ("AddVoter", {"directory": "x"}, "directory 'x'"),
+        ("RemoveVoter", {"directory": ""}, "directory ''"),
+        (
+            "AddVoter",
+            {"directory": to_text(DIRECTORY), "endpoints": [pb.Endpoint(listener="C", port=0)]},
+            "port 0 of C: 1 to 65535",
+        ),
+    ],
+)
+def test_voters_that_no_request_can_hold(method, fields, told):
+    rig = Rig()
+    with pytest.raises(Aborted, match=told) as failed:
+        rig.call(method, getattr(pb, f"{method}Request")(id=4, **fields))
+    assert failed.value.error.name == "INVALID_REQUEST"
+    assert rig.controller.seen == []
+
+
 @pytest.mark.parametrize(
     ("error", "status", "name"),
     [
@@ -464,8 +541,6 @@ def test_failed_calls(error, status, name):
 @pytest.mark.parametrize(
     "method",
     [
-        "AddVoter",
-        "RemoveVoter",
         "AlterPartitionReassignments",
         "ListPartitionReassignments",
         "DescribeClientQuotas",

@@ -199,8 +199,12 @@ def test_errors_arrive_as_kafka_errors():
             client.create_topic("t", -3)
         with pytest.raises(KafkaError, match=r"INVALID_PARTITIONS.*9999999999"):
             client.create_topic("t", 9999999999)
-        with pytest.raises(KafkaError, match=r"UNSUPPORTED_VERSION.*AddVoter"):
-            client.call("AddVoter", pb.AddVoterRequest())
+        with pytest.raises(KafkaError, match=r"UNSUPPORTED_VERSION.*AlterClientQuotas"):
+            client.call("AlterClientQuotas", pb.AlterClientQuotasRequest())
+        with pytest.raises(KafkaError, match=r"INVALID_REQUEST.*directory 'here'"):
+            client.add_voter(4, "here", {"CONTROLLER": ("h", 1)})
+        with pytest.raises(KafkaError, match=r"INVALID_REQUEST.*9999999999"):
+            client.remove_voter(9999999999, "x")
         with pytest.raises(KafkaError, match=r"INVALID_REQUEST.*lonely"):
             client.elect_leaders({"lonely": []}, unclean=True)
         rig.controller.error = RuntimeError("a bug")

@@ -9,6 +9,11 @@ from pathlib import Path
 import pytest
 
 from pykraft import cli
+from pykraft.storage_format import BOOTSTRAP_SNAPSHOT
+from raft.voters import ReplicaKey, voter_set_of
+from wire import meta_properties
+from wire.batch import decode_records, iter_headers
+from wire.control import decode_control, voters_of
 from wire.exits import EXIT_BAD_DIRECTORY, EXIT_CANNOT_LISTEN
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,6 +34,8 @@ def here(tmp_path, monkeypatch):
     monkeypatch.delenv("PYKRAFT_ADMIN", raising=False)
     monkeypatch.setenv("PYKRAFT_HOME", str(tmp_path / "home"))
     (tmp_path / "node.properties").write_text(NODE.format(data=tmp_path / "data"))
+    dynamic = NODE.replace("quorum.voters=1@", "quorum.bootstrap.servers=")
+    (tmp_path / "dynamic.properties").write_text(dynamic.format(data=tmp_path / "data"))
     (tmp_path / "bad.properties").write_text(NODE.format(data="d").replace("id=1", "id=one"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "file").write_text("")
@@ -37,6 +44,8 @@ def here(tmp_path, monkeypatch):
 
 DEAD = ("--admin", "127.0.0.1:1", "--timeout", "0.5")
 FORMAT = ("storage", "format", "--config", "node.properties")
+DYNAMIC = ("storage", "format", "--config", "dynamic.properties")
+ID = "MkU3OEVBNTcwNTJENDM2Qg"
 TWICE = ("--feature", "metadata.version=25")
 REFUSED = [
     (["topics", "list"], "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster"),
@@ -53,6 +62,17 @@ REFUSED = [
     (["cluster", "up", "--controllers", "99"], "--controllers 99: 0 to 50"),
     (["cluster", "up", "--base-port", "99999"], "--base-port 99999: 1024 to"),
     (["cluster", "up", "--dir", "file"], "can't use"),
+    (["quorum", "add-voter", "4", *DEAD], "NETWORK_EXCEPTION"),
+    (["quorum", "remove-voter", "4", "--directory", "x", *DEAD], "NETWORK_EXCEPTION"),
+    (["quorum", "add-voter", "4", "--directory", "x", "--endpoint", "h:1", *DEAD], "LISTENER=HOST"),
+    ([*FORMAT, "--standalone"], "set controller.quorum.bootstrap.servers in its place"),
+    (DYNAMIC, "--standalone, --initial-controllers or --no-initial-controllers"),
+    ([*DYNAMIC, "--initial-controllers", "1@h:1"], "ID@HOST:PORT:DIRECTORY"),
+    ([*DYNAMIC, "--initial-controllers", f"1@h:1:{ID},1@h:2:{ID}"], "1 is there twice"),
+    ([*DYNAMIC, "--initial-controllers", f"1@h:1:{'A' * 22}"], "is a reserved one"),
+    ([*DYNAMIC, "--initial-controllers", f"1@h:0x1:{ID}"], "must be host:port"),
+    ([*DYNAMIC, "--standalone", "--feature", "kraft.version=0"], "1 with --standalone"),
+    ([*DYNAMIC, "--no-initial-controllers", "--feature", "kraft.version=1"], "else 0"),
     (["server", "nowhere.properties"], "can't read nowhere.properties"),
     (["server", "binary"], "can't read binary"),
     (["server", "bad.properties"], "'one' for node.id: must be a whole number"),
@@ -95,6 +115,9 @@ def test_a_refusal_is_one_line_and_exit_code_1(here, capsys, arguments, told):
 
 
 UNPARSABLE = [
+    ["storage", "format", "--config", "c", "--standalone", "--no-initial-controllers"],
+    ["quorum", "add-voter"],
+    ["quorum", "remove-voter", "one"],
     [],
     ["nonsense"],
     ["topics"],
@@ -153,6 +176,35 @@ def test_format_then_info_then_a_second_format(here, capsys):
     assert "cluster.id c, node.id 1" in capsys.readouterr().out
     assert cli.main(["storage", "format", "--config", "node.properties"]) == 1
     assert "is formatted already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "voters"),
+    [
+        (["--standalone"], [(1, ("localhost", 9093))]),
+        (
+            ["--initial-controllers", f"1@a:1:{ID},2@[::1]:2:AAAAAAAAAAAAAAAAAAABAA"],
+            [(1, ("a", 1)), (2, ("::1", 2))],
+        ),
+        (["--no-initial-controllers"], None),
+    ],
+)
+def test_a_quorum_begins_as_it_was_formatted(here, capsys, options, voters):
+    assert cli.main([*DYNAMIC, *options]) == 0
+    assert ("kraft.version 1" in capsys.readouterr().out) == (voters is not None)
+    snapshot = here / "data" / BOOTSTRAP_SNAPSHOT
+    assert snapshot.exists() == (voters is not None)
+    if voters is None:
+        return
+    (_, header), (_, footer) = iter_headers(snapshot.read_bytes())
+    assert (header.is_control, header.count, footer.count) == (True, 3, 1)
+    records = decode_records(snapshot.read_bytes(), 0, header)
+    level, made = (decode_control(record.key, record.value).entity for record in records[1:])
+    assert level.k_raft_version == 1
+    found = voter_set_of(voters_of(made))
+    assert [(v.key.node_id, v.endpoints["CONTROLLER"]) for v in found] == voters
+    meta = meta_properties.decode((here / "data/meta.properties").read_bytes(), "meta")
+    assert found.contains(ReplicaKey(1, meta.directory_id))
 
 
 def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here):

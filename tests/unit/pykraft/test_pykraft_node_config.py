@@ -66,6 +66,12 @@ BAD = [
     ),
     ({"controller_listener_names": None}, "controller.listener.names", "", "must name"),
     ({"controller_quorum_voters": None}, "controller.quorum.voters", "", "id@host:port"),
+    (
+        {"controller_quorum_voters": None, "controller_quorum_bootstrap_servers": "h"},
+        "controller.quorum.bootstrap.servers",
+        "h",
+        "must be host:port",
+    ),
     ({"controller_quorum_voters": "1"}, "controller.quorum.voters", "1", "id@host:port"),
     ({"controller_quorum_voters": "1@h"}, "controller.quorum.voters", "h", "must be host:port"),
     (
@@ -140,6 +146,27 @@ def test_a_controller_alone():
 def test_a_voter_must_be_a_controller():
     with pytest.raises(KafkaError, match="must have the controller role"):
         config(process_roles="broker", listeners="PLAINTEXT://localhost:9092")
+
+
+def test_a_quorum_found_through_servers():
+    made = config(
+        controller_quorum_voters=None,
+        controller_quorum_bootstrap_servers="a:1, [::1]:2",
+        controller_quorum_auto_join_enable="true",
+    )
+    assert made.voters == {}
+    assert made.bootstrap == (Address("a", 1), Address("::1", 2))
+    assert made.static["controller.quorum.auto.join.enable"] is True
+
+
+def test_only_a_controller_joins_the_quorum():
+    with pytest.raises(KafkaError, match=r"auto\.join\.enable: only a node with the controller"):
+        config(
+            process_roles="broker",
+            node_id="5",
+            listeners="PLAINTEXT://localhost:9092",
+            controller_quorum_auto_join_enable="true",
+        )
 
 
 def test_advertised_listeners_and_names():

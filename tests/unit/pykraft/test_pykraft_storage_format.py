@@ -8,6 +8,7 @@ from metadata.features import SUPPORTED
 from metadata.records import FeatureLevelRecord
 from pykraft.storage_format import (
     BOOTSTRAP_CHECKPOINT,
+    BOOTSTRAP_SNAPSHOT,
     META_PROPERTIES,
     bootstrap_records,
     encode_bootstrap,
@@ -94,6 +95,16 @@ def test_the_file_is_three_sound_batches_in_a_row():
     assert [header.is_control for _, header in headers] == [True, False, True]
     assert [header.base_offset for _, header in headers] == [0, 1, 2]
     assert all(crc_ok(data, position, header.length) for position, header in headers)
+
+
+def test_records_are_found_in_the_snapshot_that_newer_kafka_formats_with():
+    env = memory_env()
+    format_(env, "/a")
+    data = env.disk.read_bytes(f"/a/{BOOTSTRAP_CHECKPOINT}")
+    env.disk.remove(f"/a/{BOOTSTRAP_CHECKPOINT}")
+    env.disk.make_dirs("/a/__cluster_metadata-0")
+    asyncio.run(env.disk.replace(f"/a/{BOOTSTRAP_SNAPSHOT}", data))
+    assert read_bootstrap(env, "/a") == bootstrap_records({"metadata.version": 25})
 
 
 def test_no_file_means_no_records():
