@@ -190,7 +190,11 @@ class LogStore:
 
     async def close(self, broker_epoch: int) -> None:
         """Closes all logs cleanly and leaves the clean shutdown marker with this epoch, but in
-        directories that are offline. Raises the DiskError of the last that could not be."""
+        directories that are offline; without one (NO_EPOCH: never registered) the logs are as the
+        last clean stop left them, if there was one. Raises the DiskError of the last that could
+        not be."""
+        if broker_epoch == NO_EPOCH:
+            broker_epoch = self.previous_epoch
         failed: DiskError | None = None
         for directory in self.directories:
             try:

@@ -204,9 +204,15 @@ class PartitionCore:
             if current_leader_epoch >= 0:
                 return ErrorCode.unknown_leader_epoch
             return ErrorCode.not_leader_or_follower
-        if remote.broker_epoch is not None and -1 < broker_epoch < remote.broker_epoch:
+        if self._stale(replica_id, remote, broker_epoch):
             return ErrorCode.not_leader_or_follower
         return ErrorCode.none
+
+    def _stale(self, replica: int, remote: RemoteReplica, broker_epoch: int) -> bool:
+        """Whether a fetch with this epoch (-1: it gave none) is of a process that has a successor:
+        one has fetched already, or has registered."""
+        fetched = -1 if remote.broker_epoch is None else remote.broker_epoch
+        return -1 < broker_epoch < max(fetched, self.eligible.get(replica, -1))
 
     def low_watermark(self) -> int:
         """The smallest log start among us and the replicas that are alive."""
@@ -327,7 +333,7 @@ class PartitionCore:
         remote = self.remotes.get(event.replica_id)
         if remote is None or event.fetch_offset > self.log_end:
             return []
-        if remote.broker_epoch is not None and -1 < event.broker_epoch < remote.broker_epoch:
+        if self._stale(event.replica_id, remote, event.broker_epoch):
             return []
         remote.broker_epoch = event.broker_epoch
         remote.log_start = event.log_start

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from controller.context import Context, Result
+from controller.context import Context, Operation, Result
 from controller.events import ApiRequest
 from wire.errors import ErrorCode, KafkaError
 from wire.messages import fill, response_class, response_module
@@ -19,16 +19,16 @@ NO_THROTTLE = timedelta(0)
 class ControllerApi:
     """One Kafka API of the controller listener.
 
-    `handle` checks a request and answers with records and the reply to give once they are
-    committed; a KafkaError it raises is turned into a reply by `refuse`, which answers the
-    whole request with one error. `admin` requests may be refused under load; brokers' own may
-    not. `forwardable` ones may come in an Envelope.
+    `handle` checks a request and answers with the records, or the steps towards them, and the
+    reply to give once they are committed; a KafkaError it raises is turned into a reply by
+    `refuse`, which answers the whole request with one error. `admin` requests may be refused under
+    load; brokers' own may not. `forwardable` ones may come in an Envelope.
     """
 
     key: int
     min_version: int
     max_version: int
-    handle: Callable[[Context, ApiRequest], Result]
+    handle: Callable[[Context, ApiRequest], Result | Operation]
     refuse: Callable[[ApiRequest, ErrorCode, str], Any]
     admin: bool = True
     forwardable: bool = True

@@ -11,12 +11,12 @@ from typing import Any
 from uuid import UUID
 
 from controller.api import ControllerApi, answer, part
-from controller.cluster import acceptable_leader, check_broker_epoch
+from controller.cluster import check_broker_epoch
 from controller.context import Context, Result
-from controller.elections import Wanted, change_partition
+from controller.elections import Wanted
 from controller.events import ApiRequest
-from controller.fencing import election_for
-from metadata.image import MetadataImage, PartitionRegistration
+from controller.partition_changes import decide
+from metadata.image import PartitionRegistration
 from metadata.records import (
     NO_LEADER_CHANGE,
     RECOVERY_RECOVERED,
@@ -85,28 +85,20 @@ def _alter(
 ) -> Any:
     """One partition's answer. A record is added to `records` and applied to the draft's image, so
     that a later change of the same partition builds on it."""
-    image = draft.image
-    topic = image.topics_by_id.get(topic_id)
+    topic = draft.image.topics_by_id.get(topic_id)
     if topic is None:
         return _failed(request, change.index, ErrorCode.unknown_topic_id)
     partition = topic.partitions.get(change.index)
     if partition is None:
         return _failed(request, change.index, ErrorCode.unknown_topic_or_partition)
-    error = _broken_rule(image, sender, partition, change)
+    error = _broken_rule(draft, sender, partition, change)
     if error is not None:
         return _failed(request, change.index, error)
-    record = change_partition(
-        topic_id,
-        change.index,
-        partition,
-        Wanted(isr=change.isr, recovery_state=change.recovery_state),
-        acceptable_leader(image, partition),
-        election_for(draft, topic_id),
-        draft.metadata_version,
-    )
+    wanted = Wanted(isr=change.isr, recovery_state=change.recovery_state)
+    record = decide(draft, topic, change.index, wanted)
     if record is not None:
         records.append(record)
-        draft.image = image.apply(record)
+        draft.image = draft.image.apply(record)
         if record.leader not in (NO_LEADER_CHANGE, partition.leader):
             return _failed(request, change.index, ErrorCode.new_leader_elected)
         partition = draft.image.topics_by_id[topic_id].partitions[change.index]
@@ -124,7 +116,7 @@ def _alter(
 
 
 def _broken_rule(
-    image: MetadataImage, sender: int, partition: PartitionRegistration, change: _Change
+    context: Context, sender: int, partition: PartitionRegistration, change: _Change
 ) -> ErrorCode | None:
     """The first of Kafka's rules that the change breaks."""
     ahead = (
@@ -143,8 +135,8 @@ def _broken_rule(
     if not _isr_is_sound(partition, change):
         return ErrorCode.invalid_request
     for broker_id, epoch in zip(change.isr, change.broker_epochs, strict=True):
-        broker = image.broker(broker_id)
-        if broker is None or broker.fenced or broker.in_controlled_shutdown:
+        broker = context.image.broker(broker_id)
+        if broker is None or not context.is_active(broker_id):
             return ErrorCode.ineligible_replica
         if epoch not in (-1, broker.epoch):
             return ErrorCode.ineligible_replica

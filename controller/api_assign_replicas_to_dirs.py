@@ -6,11 +6,11 @@ from typing import Any
 from uuid import UUID
 
 from controller.api import ControllerApi, answer, part
-from controller.cluster import acceptable_leader, check_broker_epoch
+from controller.cluster import check_broker_epoch
 from controller.context import Context, Result
-from controller.elections import Wanted, change_partition
+from controller.elections import Wanted
 from controller.events import ApiRequest
-from controller.fencing import election_for
+from controller.partition_changes import decide
 from metadata.features import DIRECTORY_ASSIGNMENT
 from metadata.image import BrokerRegistration
 from metadata.records import Record
@@ -86,25 +86,19 @@ def _assign(
         return ErrorCode.unknown_topic_or_partition
     if broker.id not in partition.replicas:
         return ErrorCode.not_leader_or_follower
-    moved = partition._replace(
+    offline = not broker.has_online_dir(directory)
+    before = partition.directory_of(broker.id)
+    # What lay in a directory that the broker has no more was not moved: it begins anew.
+    begun_anew = before not in (None, directory) and not broker.has_online_dir(before)
+    wanted = Wanted(
         directories=tuple(
             directory if replica == broker.id else partition.directory_of(replica) or UNASSIGNED_DIR
             for replica in partition.replicas
-        )
-    )
-    offline = not broker.has_online_dir(directory)
-    record = change_partition(
-        topic_id,
-        index,
-        partition,
-        Wanted(
-            directories=moved.directories,
-            isr=tuple(b for b in partition.isr if not (offline and b == broker.id)),
         ),
-        acceptable_leader(image, moved),
-        election_for(draft, topic_id),
-        draft.metadata_version,
+        isr=tuple(b for b in partition.isr if not (offline and b == broker.id)),
+        not_eligible=(broker.id,) if begun_anew else (),
     )
+    record = decide(draft, topic, index, wanted)
     if record is not None:
         records.append(record)
         draft.image = image.apply(record)

@@ -78,7 +78,7 @@ def _replicas(
             "given: one for each is needed",
         )
     return [
-        replicas_of_manual(context.image, assignment.broker_ids, index, factor)
+        replicas_of_manual(context, assignment.broker_ids, index, factor)
         for index, assignment in enumerate(asked.assignments, len(topic.partitions))
     ]
 

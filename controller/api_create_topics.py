@@ -171,7 +171,7 @@ def _manual(context: Context, topic: Any) -> list[tuple[int, ...]]:
             raise KafkaError(
                 ErrorCode.invalid_replica_assignment, f"Partition {index} is assigned twice"
             )
-        replicas = replicas_of_manual(context.image, assignment.broker_ids, index, factor)
+        replicas = replicas_of_manual(context, assignment.broker_ids, index, factor)
         factor = len(replicas)
         by_index[index] = replicas
     if sorted(by_index) != list(range(len(by_index))):

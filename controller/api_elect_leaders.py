@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from controller.api import ControllerApi, answer, part
-from controller.cluster import acceptable_leader
-from controller.context import Context, Result
-from controller.elections import Election, Wanted, change_partition
+from controller.context import Context, Operation, Steps
+from controller.elections import Election, Wanted
 from controller.events import ApiRequest
+from controller.partition_changes import decide, terms_of
 from metadata.records import NO_LEADER, Record
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
@@ -18,7 +18,7 @@ from wire.errors import ErrorCode, KafkaError
 _TYPES = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
 
-def _handle(context: Context, request: ApiRequest) -> Result:
+def _handle(context: Context, request: ApiRequest) -> Operation:
     entity = request.entity
     kind = int(getattr(entity, "election_type", 0))
     election = _TYPES.get(kind)
@@ -27,27 +27,35 @@ def _handle(context: Context, request: ApiRequest) -> Result:
             ErrorCode.invalid_request,
             f"Election type {kind} is unknown: 0 is preferred, 1 is unclean",
         )
-    everything = entity.topic_partitions is None
-    records: list[Record] = []
     results: dict[str, list[Any]] = {}
+    return Operation(
+        _elections(context, request, election, results),
+        lambda end_offset: _answer(request, ErrorCode.none, results),
+    )
+
+
+def _elections(
+    context: Context, request: ApiRequest, election: Election, results: dict[str, list[Any]]
+) -> Steps:
+    """One step a partition, each with its entry in `results`."""
+    everything = request.entity.topic_partitions is None
     seen: dict[tuple[str, int], None] = {}
-    for topic, index in _asked_for(context, entity):
+    for topic, index in _asked_for(context, request.entity):
         if (topic, index) in seen:
             continue
         seen[topic, index] = None
-        code, message = _elect(context, topic, index, election, records)
-        if everything and code is ErrorCode.election_not_needed:
-            continue
-        results.setdefault(topic, []).append(
-            part(
-                request,
-                "PartitionResult",
-                partition_id=index,
-                error_code=code,
-                error_message=message,
+        record, code, message = _elect(context, topic, index, election)
+        if not (everything and code is ErrorCode.election_not_needed):
+            results.setdefault(topic, []).append(
+                part(
+                    request,
+                    "PartitionResult",
+                    partition_id=index,
+                    error_code=code,
+                    error_message=message,
+                )
             )
-        )
-    return Result(records, _answer(request, ErrorCode.none, results), atomic=False)
+        yield record
 
 
 def _asked_for(context: Context, entity: Any) -> Iterator[tuple[str, int]]:
@@ -63,46 +71,32 @@ def _asked_for(context: Context, entity: Any) -> Iterator[tuple[str, int]]:
 
 
 def _elect(
-    context: Context, name: str, index: int, election: Election, records: list[Record]
-) -> tuple[ErrorCode, str | None]:
-    image = context.image
-    topic = image.topic(name)
+    context: Context, name: str, index: int, election: Election
+) -> tuple[Record | None, ErrorCode, str | None]:
+    topic = context.image.topic(name)
     if topic is None:
-        return ErrorCode.unknown_topic_or_partition, f"No such topic as {name!r}"
+        return None, ErrorCode.unknown_topic_or_partition, f"No such topic as {name!r}"
     partition = topic.partitions.get(index)
     if partition is None:
         last = len(topic.partitions) - 1
         message = f"No such partition as {name}-{index}: the topic has partitions 0 to {last}"
-        return ErrorCode.unknown_topic_or_partition, message
+        return None, ErrorCode.unknown_topic_or_partition, message
     if election is Election.PREFERRED:
         done = partition.leader == partition.preferred_leader
     else:
         done = partition.leader != NO_LEADER
     if done:
-        return (
-            ErrorCode.election_not_needed,
-            f"{name}-{index} is led by {partition.leader} already",
-        )
-    record = change_partition(
-        topic.id,
-        index,
-        partition,
-        Wanted(),
-        acceptable_leader(image, partition),
-        election,
-        context.metadata_version,
-    )
+        message = f"{name}-{index} is led by {partition.leader} already"
+        return None, ErrorCode.election_not_needed, message
+    record = decide(context, topic, index, Wanted(), terms_of(context, name, election))
     if record is not None:
-        records.append(record)
-        return ErrorCode.none, None
+        return record, ErrorCode.none, None
     if election is Election.PREFERRED:
         first = partition.preferred_leader
         message = f"preferred leader {first} of {name}-{index} is not active or not in the ISR"
-        return ErrorCode.preferred_leader_not_available, message
-    return (
-        ErrorCode.eligible_leaders_not_available,
-        f"no replica of {name}-{index} is active (replicas {list(partition.replicas)})",
-    )
+        return None, ErrorCode.preferred_leader_not_available, message
+    message = f"no replica of {name}-{index} is active (replicas {list(partition.replicas)})"
+    return None, ErrorCode.eligible_leaders_not_available, message
 
 
 def _answer(request: ApiRequest, code: ErrorCode, results: dict[str, list[Any]]) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controller import eligible_replicas
 from controller.api import ControllerApi, answer, bad_request, duplicates, part
 from controller.context import Context, Result
 from controller.events import ApiRequest
@@ -53,6 +54,8 @@ def _handle(context: Context, request: ApiRequest) -> Result:
     for update in updates:
         if _is_change(context, update, levels):
             records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+    if eligible_replicas.turned_on(records):
+        records = eligible_replicas.one_min_isr(context.image, context.config.static) + records
     # Since version 2 there is one outcome for all; version 0 always means it.
     results = [_done(request, update) for update in updates] if request.api_version < 2 else []
     reply = answer(request, error_code=ErrorCode.none, error_message=None, results=tuple(results))

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from controller.cluster import default_directory, is_active, usable_brokers
+from controller.cluster import default_directory, usable_brokers
 from controller.context import Context
 from controller.placement import place
 from metadata.features import DIRECTORY_ASSIGNMENT
-from metadata.image import MetadataImage
 from metadata.records import PartitionRecord
 from wire.errors import ErrorCode, KafkaError
 
 
 def automatic(context: Context, count: int, replication_factor: int) -> list[tuple[int, ...]]:
     """Replicas for `count` partitions, spread over the racks and brokers that there are."""
-    placed = place(usable_brokers(context.image), count, replication_factor, context.chance)
+    placed = place(usable_brokers(context), count, replication_factor, context.chance)
     return [tuple(replicas) for replicas in placed]
 
 
 def replicas_of_manual(
-    image: MetadataImage, brokers: Iterable[int], index: int, replication_factor: int | None
+    context: Context, brokers: Iterable[int], index: int, replication_factor: int | None
 ) -> tuple[int, ...]:
     """The replicas a caller wants for partition `index`; `replication_factor` is that of the
     topic's other partitions, if there are any. Raises INVALID_REPLICA_ASSIGNMENT."""
@@ -38,14 +37,14 @@ def replicas_of_manual(
     if len(set(replicas)) != len(replicas):
         raise invalid("names a broker more than once")
     for broker in replicas:
-        if image.broker(broker) is None:
+        if context.image.broker(broker) is None:
             raise invalid(f"names broker {broker}, which is not registered")
     if replication_factor is not None and len(replicas) != replication_factor:
         raise invalid(
             f"has {len(replicas)} replicas: all partitions of the topic must have "
             f"{replication_factor}"
         )
-    if not any(is_active(image, broker) for broker in replicas):
+    if not any(context.is_active(broker) for broker in replicas):
         raise invalid("has no active broker: all are fenced or in controlled shutdown")
     return replicas
 
@@ -54,8 +53,7 @@ def new_partition_record(
     context: Context, topic_id: UUID, index: int, replicas: tuple[int, ...]
 ) -> PartitionRecord:
     """A partition that begins: its active replicas are in sync, the first of them leads."""
-    image = context.image
-    isr = tuple(broker for broker in replicas if is_active(image, broker))
+    isr = tuple(broker for broker in replicas if context.is_active(broker))
     assert isr, "the caller has checked that a replica is active"
     with_directories = context.metadata_version >= DIRECTORY_ASSIGNMENT
     return PartitionRecord(
@@ -66,7 +64,7 @@ def new_partition_record(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=tuple(default_directory(image, b) for b in replicas)
+        directories=tuple(default_directory(context.image, b) for b in replicas)
         if with_directories
         else (),
     )

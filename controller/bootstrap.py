@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from controller import eligible_replicas
 from metadata.features import SUPPORTED, TRANSACTIONS, level_name
 from metadata.image import METADATA_VERSION, MetadataImage
 from metadata.records import (
@@ -29,9 +30,13 @@ def is_empty(image: MetadataImage) -> bool:
 
 
 def activation_records(
-    image: MetadataImage, bootstrap: Sequence[Record], *, open_transaction: bool
+    image: MetadataImage,
+    bootstrap: Sequence[Record],
+    static: Mapping[str, str],
+    *,
+    open_transaction: bool,
 ) -> list[Record]:
-    """What to append on becoming active; often nothing.
+    """What to append on becoming active; often nothing. `static` is the node's file.
 
     A 4.x JVM writes the bootstrap records in one metadata transaction, without the ZooKeeper
     migration state of its 3.x predecessors (seen in logs of 4.0 to 4.2). FatalError if the log
@@ -56,6 +61,8 @@ def activation_records(
     if level >= TRANSACTIONS:
         records.append(BeginTransactionRecord(name=TRANSACTION_NAME))
     records += bootstrap
+    if eligible_replicas.turned_on(bootstrap):
+        records += eligible_replicas.one_min_isr(image, static)
     if level >= TRANSACTIONS:
         records.append(EndTransactionRecord())
     return records

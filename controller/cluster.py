@@ -1,10 +1,10 @@
-"""Questions about brokers and their replicas, answered from an image alone."""
+"""Questions about brokers and their replicas, answered from the active controller's state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from uuid import UUID
 
+from controller.context import Context
 from controller.elections import Acceptable
 from controller.placement import UsableBroker
 from metadata.image import BrokerRegistration, MetadataImage, PartitionRegistration
@@ -12,41 +12,24 @@ from wire.errors import ErrorCode, KafkaError
 from wire.uuids import MIGRATING_DIR, UNASSIGNED_DIR
 
 
-def is_active(image: MetadataImage, broker_id: int) -> bool:
-    """Registered, not fenced, not on its way out."""
-    broker = image.broker(broker_id)
-    return broker is not None and broker.active
-
-
-def acceptable_leader(
-    image: MetadataImage,
-    partition: PartitionRegistration,
-    *,
-    without: int | None = None,
-    plus: int | None = None,
-) -> Acceptable:
-    """The test of who may lead: active brokers whose copy is online.
-
-    `without` counts as inactive and `plus` as active, whatever the image says of them.
-    """
+def acceptable_leader(context: Context, partition: PartitionRegistration) -> Acceptable:
+    """The test of who may lead: active brokers whose copy is online."""
 
     def acceptable(broker_id: int) -> bool:
-        if broker_id == without:
-            return False
-        broker = image.broker(broker_id)
-        if broker is None or not (broker_id == plus or broker.active):
+        if not context.is_active(broker_id):
             return False
         directory = partition.directory_of(broker_id)
-        return directory is None or broker.has_online_dir(directory)
+        broker = context.image.broker(broker_id)
+        return directory is None or (broker is not None and broker.has_online_dir(directory))
 
     return acceptable
 
 
-def usable_brokers(image: MetadataImage) -> list[UsableBroker]:
+def usable_brokers(context: Context) -> list[UsableBroker]:
     """Brokers that new replicas may go to, by id."""
     return [
-        UsableBroker(broker.id, broker.rack, broker.fenced)
-        for _, broker in sorted(image.brokers.items())
+        UsableBroker(broker.id, broker.rack, not context.is_active(broker.id))
+        for _, broker in sorted(context.image.brokers.items())
         if not broker.in_controlled_shutdown
     ]
 
@@ -70,21 +53,6 @@ def check_broker_epoch(image: MetadataImage, broker_id: int, epoch: int) -> Brok
             f"broker {broker_id} gave broker epoch {epoch}, its current one is {broker.epoch}",
         )
     return broker
-
-
-Entry = tuple[UUID, int, PartitionRegistration]
-
-
-def partitions_of(image: MetadataImage, broker_id: int) -> Iterator[Entry]:
-    """Every partition with a replica on the broker, in a fixed order."""
-    for topic, index in image.partitions_of_broker(broker_id):
-        yield topic.id, index, topic.partitions[index]
-
-
-def leaderless(image: MetadataImage) -> Iterator[Entry]:
-    """Every partition that has no leader, in a fixed order."""
-    for topic, index in image.leaderless_partitions():
-        yield topic.id, index, topic.partitions[index]
 
 
 def leads_any(image: MetadataImage, broker_id: int) -> bool:

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controller import eligible_replicas
 from controller.api import answer, part
+from controller.configs import MIN_ISR
 from controller.context import Context, Result
 from controller.events import ApiRequest
 from metadata.configs import TOPIC, validate_dynamic_broker_config, validate_topic_configs
@@ -66,6 +68,10 @@ def change_records(
 
     A topic's unchanged values need no record. A broker's are written all the same, as Kafka does.
     """
+    if MIN_ISR in changes:
+        eligible_replicas.check_change(
+            context.image, resource.type, resource.name, changes[MIN_ISR]
+        )
     current = context.image.config(resource.type, resource.name)
     outcome = {k: v for k, v in current.items() if k not in changes}
     outcome |= {k: v for k, v in changes.items() if v is not None}
@@ -107,6 +113,7 @@ def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
         resource = resource_of(asked)
         counts[resource] = counts.get(resource, 0) + 1
     records: list[Record] = []
+    cleared: list[Record] = []
     results: dict[Resource, Any] = {}
     for asked in entity.resources:
         resource = resource_of(asked)
@@ -119,14 +126,16 @@ def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
                 )
             check_resource(context, resource)
             found = change(context, resource, asked)
-            _check_room(context, len(records) + len(found))
+            clearing = eligible_replicas.cleared(context.image, found)
+            _check_room(context, len(records) + len(found) + len(cleared) + len(clearing))
             records += found
+            cleared += clearing
         except KafkaError as error:
             results[resource] = _result(request, resource, error.code, error.message)
         else:
             results[resource] = _result(request, resource, ErrorCode.none, None)
     reply = answer(request, responses=tuple(results.values()))
-    return Result([] if entity.validate_only else records, reply)
+    return Result([] if entity.validate_only else records + cleared, reply)
 
 
 def _check_room(context: Context, count: int) -> None:

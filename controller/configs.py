@@ -18,6 +18,7 @@ from metadata.configs import (
 from metadata.image import TOPIC_RESOURCE, MetadataImage
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
 
 
 class TopicConfig(NamedTuple):
@@ -33,6 +34,12 @@ def unclean_election_enabled(image: MetadataImage, config: ControllerConfig, top
     """Whether the topic may get a leader that misses records, rather than none."""
     value: Any = topic_value(UNCLEAN_ELECTION, image, config.static, topic, config.node_id)
     return bool(value)
+
+
+def min_insync_replicas(image: MetadataImage, config: ControllerConfig, topic: str) -> int:
+    """How many replicas in sync it takes to acknowledge with acks=all and to commit."""
+    value: Any = topic_value(MIN_ISR, image, config.static, topic, config.node_id)
+    return int(value)
 
 
 def new_topic_configs(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -32,10 +32,17 @@ class Context:
     # Where each broker's RegisterBrokerRecord stands, for those registered under this leader;
     # of the others the broker epoch says it well enough.
     registration_offsets: dict[int, int] = field(default_factory=dict)
+    # Brokers whose change of state is under way (see `Operation`); with True they count as fenced.
+    transitions: dict[int, bool] = field(default_factory=dict)
 
     @property
     def metadata_version(self) -> int:
         return self.image.metadata_version
+
+    def is_active(self, broker_id: int) -> bool:
+        """Registered, not fenced, not on its way out: may lead and be in sync."""
+        broker = self.image.broker(broker_id)
+        return broker is not None and broker.active and not self.transitions.get(broker_id, False)
 
     def draft(self) -> Context:
         """A copy whose image may run ahead while the records of one operation are made."""
@@ -44,13 +51,30 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The records of one operation and the answer to give once they are committed.
-
-    `atomic` records go in one batch or not at all. `appended`, if given, is told the offset
-    behind the last record, for soft state that depends on it.
-    """
+    """What a request comes to: records that go in one batch or not at all, and the answer to give
+    once they are committed."""
 
     records: Sequence[Record]
     reply: Any
-    atomic: bool = True
-    appended: Callable[[int], None] | None = None
+
+
+Steps = Iterator[Record | None]
+"""Records one after the other, each decided on an image that holds all before it; None for
+something that was looked at and needs no record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a request comes to that may concern every partition of the cluster.
+
+    Its `steps` are taken in slices of milliseconds, one operation after the other; other requests
+    have their turn in between, so a step must look at the context of its moment. `finish` is told
+    the offset behind the last record and answers with the reply to give once that is committed.
+    `broker` is the one whose state changes, if there is one; with `out` it counts as fenced from
+    the beginning, though the record that says so comes last.
+    """
+
+    steps: Steps
+    finish: Callable[[int], Any]
+    broker: int | None = None
+    out: bool = False

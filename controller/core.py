@@ -2,9 +2,10 @@
 
 `handle(event, now_ms) -> effects`. While it leads, the core holds one image with every record
 that it asked to append, committed or not; each operation is checked against that image, its
-records are applied to it at once, and its answer waits until they are committed. On losing
-leadership the image is dropped and whoever waits is told NOT_CONTROLLER. Heartbeats are soft
-state; everything else is in the image.
+records are applied to it at once, and its answer waits until they are committed. What may concern
+every partition of a broker is decided in slices of milliseconds, with other requests in between. On
+losing leadership the image is dropped and whoever waits is told NOT_CONTROLLER. Heartbeats are
+soft state; everything else is in the image.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from controller import fencing, invariants
 from controller.apis import APIS, ControllerApi
 from controller.bootstrap import activation_records, bootstrap_level, is_empty
 from controller.config import ControllerConfig
-from controller.context import Context
+from controller.context import Context, Operation, Steps
 from controller.events import (
     ApiRequest,
     AppendRecords,
@@ -44,6 +45,8 @@ from wire.errors import ErrorCode, KafkaError
 _LATE_TICK_MS = 250
 # Bytes that a record takes in a batch beside its value, at most.
 _RECORD_OVERHEAD = 20
+# So many steps of an operation at a time, then others' turn: some 10 ms.
+_SLICE = 400
 # The search for partitions off their preferred leader: so many at a time, then others' turn.
 _REBALANCE_SLICE = 2_000
 _REBALANCE_PAUSE_MS = 20
@@ -58,6 +61,15 @@ class _Waiting:
     reply: object
     deadline_ms: int
     admin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _UnderWay:
+    """An operation, and who asked for it; None where time did."""
+
+    operation: Operation
+    request: ApiRequest | None = None
+    admin: bool = False
 
 
 class Controller:
@@ -78,6 +90,9 @@ class Controller:
         self._epoch: int | None = None
         self._high_watermark = 0
         self._waiting: deque[_Waiting] = deque()
+        # Those that have steps left, the first of them taken.
+        self._under_way: deque[_UnderWay] = deque()
+        # Admin requests among both.
         self._waiting_admin = 0
         self._effects: list[Effect] = []
         self._no_op_at_ms: int | None = None
@@ -115,13 +130,20 @@ class Controller:
 
     @property
     def waiting(self) -> int:
-        """Requests that wait for their records to be committed."""
-        return len(self._waiting)
+        """Requests that wait for their records to be made or committed."""
+        return len(self._waiting) + len(self._under_way)
+
+    @property
+    def under_way(self) -> int:
+        """Operations that have steps left."""
+        return len(self._under_way)
 
     def next_deadline_ms(self) -> int | None:
         """When the next Tick is due, in `now_ms` terms; None while there is nothing to wait for."""
         if self._epoch is None:
             return None
+        if self._under_way:
+            return self._context.now_ms
         times = [self._no_op_at_ms, self._rebalance_at_ms, self._unclean_at_ms]
         expiry = self._context.heartbeats.next_expiry_ms()
         if expiry is not None:
@@ -132,11 +154,13 @@ class Controller:
 
     def check_invariants(self) -> None:
         """Raises AssertionError on a state that must not be; for tests and simulation."""
-        assert self.active or not self._waiting, "a standby has no one waiting"
+        assert self.active or not self.waiting, "a standby has no one waiting"
         offsets = [w.offset for w in self._waiting]
         assert offsets == sorted(offsets), "answers wait in the order of their offsets"
         assert all(o > self._high_watermark for o in offsets), "a committed answer is held back"
-        assert self._waiting_admin == sum(w.admin for w in self._waiting)
+        admin = sum(w.admin for w in self._waiting) + sum(u.admin for u in self._under_way)
+        assert self._waiting_admin == admin
+        assert self._under_way or not self._context.transitions, "a transition never ends"
         if self.active:
             invariants.check_image(self._context.image)
 
@@ -188,7 +212,10 @@ class Controller:
             if broker.fenced:
                 heartbeats.end_session(broker_id)
         first = activation_records(
-            event.image, event.bootstrap, open_transaction=event.open_transaction
+            event.image,
+            event.bootstrap,
+            self._config.static,
+            open_transaction=event.open_transaction,
         )
         level = bootstrap_level(event.bootstrap) if is_empty(event.image) else None
         self._append(first, metadata_version=level)
@@ -201,7 +228,10 @@ class Controller:
         self._unclean_at_ms = self._after(self._config.unclean_election_check_interval_ms)
 
     def _lost_leadership(self) -> None:
-        waiting, self._waiting = self._waiting, deque()
+        requests = [w.request for w in self._waiting]
+        requests += [u.request for u in self._under_way if u.request is not None]
+        self._waiting.clear()
+        self._under_way.clear()
         self._waiting_admin = 0
         self._epoch = None
         self._no_op_at_ms = self._rebalance_at_ms = self._unclean_at_ms = None
@@ -209,8 +239,9 @@ class Controller:
         context.image = EMPTY
         context.heartbeats = Heartbeats(self._config.session_timeout_ms)
         context.registration_offsets.clear()
-        for entry in waiting:
-            self._refuse(entry.request, ErrorCode.not_controller, "this controller lost its office")
+        context.transitions.clear()
+        for request in requests:
+            self._refuse(request, ErrorCode.not_controller, "this controller lost its office")
 
     def _log_end_moved(self, next_offset: int) -> None:
         assert next_offset >= self._context.next_offset, "the log of a leader never shrinks"
@@ -236,12 +267,13 @@ class Controller:
             return
         try:
             result = api.handle(self._context, request)
-            self._append(result.records, atomic=result.atomic)
+            if isinstance(result, Operation):
+                self._begin(_UnderWay(result, request, api.admin))
+                return
+            self._append(result.records, atomic=True)
         except KafkaError as error:
             self._refuse(request, error.code, error.message)
             return
-        if result.appended is not None:
-            result.appended(self._context.next_offset)
         self._answer_when_committed(request, result.reply, api.admin)
 
     def _answer_when_committed(self, request: ApiRequest, reply: object, admin: bool) -> None:
@@ -265,6 +297,74 @@ class Controller:
         entity = self._apis[request.api_key].refuse(request, code, message)
         self._effects.append(Reply(request.token, entity, code))
 
+    # Operations.
+
+    def _begin(self, under_way: _UnderWay) -> None:
+        """Takes the first slice at once, unless others come before."""
+        self._line_up(under_way)
+        if len(self._under_way) == 1:
+            self._advance()
+
+    def _line_up(self, under_way: _UnderWay) -> None:
+        operation = under_way.operation
+        if operation.broker is not None:
+            self._context.transitions[operation.broker] = operation.out
+        self._waiting_admin += under_way.admin
+        self._under_way.append(under_way)
+
+    def _end_first(self) -> _UnderWay:
+        ended = self._under_way.popleft()
+        self._waiting_admin -= ended.admin
+        if ended.operation.broker is not None:
+            del self._context.transitions[ended.operation.broker]
+        return ended
+
+    def _advance(self) -> None:
+        """One slice of the operations under way, in their order."""
+        left = _SLICE
+        while self._under_way and left > 0:
+            try:
+                taken, more = self._append_steps(self._under_way[0].operation.steps, left)
+            except Exception:
+                self._end_first()
+                raise
+            left -= taken
+            if not more:
+                ended = self._end_first()
+                reply = ended.operation.finish(self._context.next_offset)
+                if ended.request is not None:
+                    self._answer_when_committed(ended.request, reply, ended.admin)
+
+    def _append_steps(self, steps: Steps, limit: int) -> tuple[int, bool]:
+        """Takes at most `limit` steps, or what fits in a batch, and asks for the append of their
+        records; how many were taken, and whether there may be more."""
+        context, config = self._context, self._config
+        before = context.image
+        values: list[bytes] = []
+        taken = size = 0
+        more = True
+        try:
+            while (
+                taken < limit
+                and len(values) < config.max_records_per_batch
+                and size < config.max_batch_bytes
+            ):
+                try:
+                    record = next(steps)
+                except StopIteration:
+                    more = False
+                    break
+                taken += 1
+                if record is not None:
+                    values.append(encode_record(record, context.metadata_version))
+                    size += len(values[-1]) + _RECORD_OVERHEAD
+                    self._apply(record, context.next_offset + len(values) - 1)
+        except Exception:
+            context.image = before  # nothing of this batch has left
+            raise
+        self._emit(tuple(values))
+        return taken, more
+
     # The log.
 
     def _append(
@@ -286,9 +386,10 @@ class Controller:
         encoded = [encode_record(record, level) for record in records]
         start = 0
         for end in self._batch_ends(encoded, atomic):
-            self._append_batch(records[start:end], tuple(encoded[start:end]))
+            for offset, record in enumerate(records[start:end], context.next_offset):
+                self._apply(record, offset)
+            self._emit(tuple(encoded[start:end]))
             start = end
-        self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
 
     def _batch_ends(self, encoded: Sequence[bytes], atomic: bool) -> list[int]:
         """Where batches end, so that each has a size that the log takes."""
@@ -310,18 +411,23 @@ class Controller:
             )
         return ends
 
-    def _append_batch(self, records: Sequence[Record], values: tuple[bytes, ...]) -> None:
+    def _apply(self, record: Record, offset: int) -> None:
+        context = self._context
+        context.image = context.image.apply(record)
+        if isinstance(record, RegisterBrokerRecord):
+            context.registration_offsets[record.broker_id] = offset
+
+    def _emit(self, values: tuple[bytes, ...]) -> None:
+        """Asks for the append of one batch, whose records have been applied."""
+        if not values:
+            return
         context = self._context
         assert self._epoch is not None
         base = context.next_offset
-        image = context.image
-        for offset, record in enumerate(records, base):
-            image = image.apply(record)
-            if isinstance(record, RegisterBrokerRecord):
-                context.registration_offsets[record.broker_id] = offset
-        context.next_offset = base + len(records)
-        context.image = image.at(context.next_offset - 1, self._epoch, -1)
+        context.next_offset = base + len(values)
+        context.image = context.image.at(context.next_offset - 1, self._epoch, -1)
         self._effects.append(AppendRecords(values, self._epoch, base))
+        self._no_op_at_ms = self._after(self._config.max_idle_interval_ms)
 
     def _committed(self, high_watermark: int) -> None:
         if not self.active or high_watermark <= self._high_watermark:
@@ -346,6 +452,7 @@ class Controller:
             self._effects.append(Log("held_up", (("late_ms", late_ms),)))
         if now_ms >= self._no_expiry_before_ms:
             self._expire_sessions()
+        self._advance()
         self._give_up_waiting()
         if self._rebalance_at_ms is not None and now_ms >= self._rebalance_at_ms:
             self._rebalance()
@@ -359,13 +466,16 @@ class Controller:
     def _expire_sessions(self) -> None:
         context = self._context
         for broker_id in context.heartbeats.expired(context.now_ms):
+            if broker_id in context.transitions:
+                continue  # looked at again once that is through
             broker = context.image.broker(broker_id)
             context.heartbeats.fence(broker_id)
             if broker is None or broker.fenced:
                 continue
             fields = (("broker_id", broker_id), ("session_ms", self._config.session_timeout_ms))
             self._effects.append(Log("broker_session_expired", fields))
-            self._append(fencing.fence(context, broker))
+            steps = fencing.fence(context, broker)
+            self._line_up(_UnderWay(Operation(steps, _no_reply, broker=broker_id, out=True)))
 
     def _give_up_waiting(self) -> None:
         now_ms = self._context.now_ms
@@ -401,3 +511,7 @@ class Controller:
             if self._rebalance_names
             else self._after(config.leader_imbalance_check_interval_ms)
         )
+
+
+def _no_reply(end_offset: int) -> None:
+    """For operations that nobody asked for."""

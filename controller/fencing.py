@@ -1,7 +1,7 @@
-"""Records for a broker that goes, comes or leaves in order (KIP-631, KIP-858).
+"""What happens to partitions when a broker goes, comes or leaves in order (KIP-631, 858, 966).
 
-Each function takes an image and answers with records; every affected partition is found by the
-image's index of replicas by broker.
+A broker may hold any number of partitions, so most of these are steps (`controller.context`):
+each partition is decided by itself, on the image of its moment.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from controller.cluster import Entry, acceptable_leader, leaderless, partitions_of
-from controller.configs import unclean_election_enabled
-from controller.context import Context
-from controller.elections import Election, Wanted, change_partition
-from metadata.image import BrokerRegistration, MetadataImage
+from controller.context import Context, Steps
+from controller.elections import Election, Wanted
+from controller.partition_changes import TopicTerms, decide, terms_of
+from metadata.image import BrokerRegistration, PartitionRegistration, TopicImage
 from metadata.records import (
     BrokerRegistrationChangeRecord,
     Record,
@@ -27,95 +26,99 @@ _FENCE = 1
 _UNFENCE = -1
 
 
-def fence(context: Context, broker: BrokerRegistration) -> list[Record]:
-    """Its leaderships and ISR places go to others, then it is fenced."""
-    records = leave_partitions(context, broker.id)
-    records.append(
-        BrokerRegistrationChangeRecord(
-            broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE
-        )
+def fence(context: Context, broker: BrokerRegistration) -> Steps:
+    """Its leaderships and ISR places go to others, then it is fenced.
+
+    In this order another controller, taking over in the middle, finds a broker to be fenced.
+    """
+    yield from leave_partitions(context, broker.id)
+    yield BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE
     )
-    return records
 
 
-def unfence(context: Context, broker: BrokerRegistration) -> list[Record]:
+def unfence(context: Context, broker: BrokerRegistration) -> Steps:
     """It is active again, and leads what nobody leads and it may lead."""
-    records: list[Record] = [
-        BrokerRegistrationChangeRecord(
-            broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE
-        )
-    ]
-    waiting = (entry for entry in leaderless(context.image) if broker.id in entry[2].replicas)
-    return records + _updates(context, waiting, plus=broker.id)
-
-
-def begin_controlled_shutdown(context: Context, broker: BrokerRegistration) -> list[Record]:
-    """Leaders move away before the broker stops."""
-    records: list[Record] = []
-    if not broker.in_controlled_shutdown:
-        records.append(
-            BrokerRegistrationChangeRecord(
-                broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
-            )
-        )
-    return records + leave_partitions(context, broker.id)
-
-
-def unregister(context: Context, broker: BrokerRegistration) -> list[Record]:
-    """The broker is forgotten; its replicas stay named in the partitions."""
-    records = leave_partitions(context, broker.id)
-    records.append(UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch))
-    return records
-
-
-def leave_partitions(context: Context, broker_id: int) -> list[Record]:
-    """Takes a broker out of every ISR that has another member, and out of every leadership."""
-    concerned = (
-        entry
-        for entry in partitions_of(context.image, broker_id)
-        if broker_id in entry[2].isr or entry[2].leader == broker_id
+    yield BrokerRegistrationChangeRecord(
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE
     )
-    return _updates(context, concerned, without=broker_id)
+    terms = TopicTerms(context)
+    for topic, index, partition in _current(context, context.image.leaderless_partitions()):
+        if broker.id in partition.replicas:
+            yield decide(context, topic, index, Wanted(), terms.of(topic.name))
+        else:
+            yield None
 
 
-def lose_directories(
-    context: Context, broker: BrokerRegistration, offline: Iterable[UUID]
-) -> list[Record]:
+def begin_controlled_shutdown(context: Context, broker: BrokerRegistration) -> Steps:
+    """Leaders move away before the broker stops."""
+    if not broker.in_controlled_shutdown:
+        yield BrokerRegistrationChangeRecord(
+            broker_id=broker.id, broker_epoch=broker.epoch, in_controlled_shutdown=1
+        )
+    yield from leave_partitions(context, broker.id)
+
+
+def unregister(context: Context, broker: BrokerRegistration) -> Steps:
+    """The broker is forgotten; its replicas stay named in the partitions."""
+    yield from leave_partitions(context, broker.id, for_good=True)
+    yield UnregisterBrokerRecord(broker_id=broker.id, broker_epoch=broker.epoch)
+
+
+def leave_partitions(
+    context: Context, broker_id: int, *, for_good: bool = False, lossy: bool = False
+) -> Steps:
+    """Takes an inactive broker out of every ISR and leadership.
+
+    `for_good` has partitions that may wait for it looked at, too; `lossy` says that its copies may
+    have lost records, so that it is not eligible to lead any more either.
+    """
+    not_eligible = (broker_id,) if lossy else ()
+    terms = TopicTerms(context)
+    held = context.image.partitions_of_broker(broker_id)
+    for topic, index, partition in _current(context, held):
+        concerned = broker_id in partition.isr or broker_id == partition.leader
+        if concerned or ((for_good or lossy) and broker_id in partition.elr):
+            isr = tuple(b for b in partition.isr if b != broker_id)
+            wanted = Wanted(isr=isr, not_eligible=not_eligible)
+            yield decide(context, topic, index, wanted, terms.of(topic.name))
+        else:
+            yield None
+
+
+def lose_directories(context: Context, broker_id: int, offline: Sequence[UUID]) -> Steps:
     """The broker says that these log directories failed: its copies there are gone for now."""
-    lost = [d for d in offline if d in broker.log_dirs]
-    if not lost:
-        return []
-    remaining = tuple(d for d in broker.log_dirs if d not in lost)
-    records: list[Record] = []
+    broker = context.image.broker(broker_id)
+    assert broker is not None
+    remaining = tuple(d for d in broker.log_dirs if d not in offline)
     if remaining:
         # The record can't say "none are left": a broker without directories stops by itself.
-        records.append(
-            BrokerRegistrationChangeRecord(
-                broker_id=broker.id, broker_epoch=broker.epoch, log_dirs=remaining
-            )
+        yield BrokerRegistrationChangeRecord(
+            broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=remaining
         )
-    concerned = [
-        entry
-        for entry in partitions_of(context.image, broker.id)
-        if entry[2].directory_of(broker.id) in lost
-        and (broker.id in entry[2].isr or entry[2].leader == broker.id)
-    ]
-    return records + _updates(context, concerned, without=broker.id)
+    terms = TopicTerms(context)
+    held = context.image.partitions_of_broker(broker_id)
+    for topic, index, partition in _current(context, held):
+        concerned = broker_id in partition.isr or broker_id == partition.leader
+        if concerned and partition.directory_of(broker_id) in offline:
+            wanted = Wanted(isr=tuple(b for b in partition.isr if b != broker_id))
+            yield decide(context, topic, index, wanted, terms.of(topic.name))
+        else:
+            yield None
 
 
 def elect_leaderless(context: Context, limit: int) -> list[Record]:
     """Tries an unclean election where there is no leader and the topic allows one."""
-    allowed: dict[UUID, bool] = {}
+    terms = TopicTerms(context)
 
-    def concerned() -> Iterator[Entry]:
-        for entry in leaderless(context.image):
-            topic_id = entry[0]
-            if topic_id not in allowed:
-                allowed[topic_id] = election_for(context, topic_id) is Election.UNCLEAN
-            if allowed[topic_id]:
-                yield entry
+    def changes() -> Iterator[Record]:
+        for topic, index in context.image.leaderless_partitions():
+            if terms.of(topic.name).election is Election.UNCLEAN:
+                record = decide(context, topic, index, Wanted(), terms.of(topic.name))
+                if record is not None:
+                    yield record
 
-    return list(itertools.islice(_changes(context, concerned()), limit))
+    return list(itertools.islice(changes(), limit))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,27 +139,21 @@ def elect_preferred(
     It stops behind the topic that reaches a limit, so that a large cluster is gone through in
     slices of milliseconds.
     """
-    image = context.image
     found: list[Record] = []
     seen = imbalanced = 0
     for done, name in enumerate(names, 1):
-        topic = image.topic(name)
+        topic = context.image.topic(name)
         if topic is None:
             continue
+        terms = None
         for index, partition in sorted(topic.partitions.items()):
             seen += 1
             if partition.leader == partition.preferred_leader:
                 continue
             imbalanced += 1
-            record = change_partition(
-                topic.id,
-                index,
-                partition,
-                Wanted(),
-                acceptable_leader(image, partition),
-                Election.PREFERRED,
-                context.metadata_version,
-            )
+            if terms is None:
+                terms = terms_of(context, name, Election.PREFERRED)
+            record = decide(context, topic, index, Wanted(), terms)
             if record is not None:
                 found.append(record)
         if len(found) >= max_records or seen >= max_partitions:
@@ -164,44 +161,12 @@ def elect_preferred(
     return PreferredSlice(found, len(names), imbalanced)
 
 
-def _updates(
-    context: Context,
-    entries: Iterable[Entry],
-    *,
-    without: int | None = None,
-    plus: int | None = None,
-) -> list[Record]:
-    return list(_changes(context, entries, without=without, plus=plus))
-
-
-def _changes(
-    context: Context,
-    entries: Iterable[Entry],
-    *,
-    without: int | None = None,
-    plus: int | None = None,
-) -> Iterator[Record]:
-    # A broker's partitions come topic by topic: the config is looked up once for each.
-    elections: dict[UUID, Election] = {}
-    for topic_id, index, partition in entries:
-        if topic_id not in elections:
-            elections[topic_id] = election_for(context, topic_id)
-        record = change_partition(
-            topic_id,
-            index,
-            partition,
-            Wanted(isr=tuple(b for b in partition.isr if b != without)),
-            acceptable_leader(context.image, partition, without=without, plus=plus),
-            elections[topic_id],
-            context.metadata_version,
-        )
-        if record is not None:
-            yield record
-
-
-def election_for(context: Context, topic_id: UUID) -> Election:
-    """The election a topic's config allows when nobody asked for a particular one."""
-    image: MetadataImage = context.image
-    name = image.topics_by_id[topic_id].name
-    allowed = unclean_election_enabled(image, context.config, name)
-    return Election.UNCLEAN if allowed else Election.ONLINE
+def _current(
+    context: Context, held: Iterable[tuple[TopicImage, int]]
+) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
+    """Those of an older image's partitions that are still there, as they are at their turn."""
+    for topic, index in held:
+        now = context.image.topics_by_id.get(topic.id)
+        partition = None if now is None else now.partitions.get(index)
+        if now is not None and partition is not None:
+            yield now, index, partition

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from controller import eligible_replicas
 from metadata.image import MetadataImage, PartitionRegistration
 from metadata.records import NO_LEADER
 
@@ -24,7 +25,13 @@ def _check_partition(image: MetadataImage, where: str, partition: PartitionRegis
     assert len(set(replicas)) == len(replicas), f"{where}: a replica twice: {replicas}"
     assert len(set(isr)) == len(isr), f"{where}: an ISR member twice: {isr}"
     assert all(broker in replicas for broker in isr), f"{where}: ISR {isr} not in {replicas}"
-    assert isr or partition.elr, f"{where}: nobody is in sync"
+    elr = partition.elr
+    assert len(set(elr)) == len(elr), f"{where}: an eligible replica twice: {elr}"
+    assert all(broker in replicas for broker in elr), f"{where}: ELR {elr} not in {replicas}"
+    assert not any(broker in isr for broker in elr), f"{where}: ELR {elr} and ISR {isr} overlap"
+    # Without eligible leader replicas the last in sync stays; with them it may lose its right.
+    may_be_empty = eligible_replicas.are_kept(image) or elr or partition.last_known_elr
+    assert isr or may_be_empty, f"{where}: nobody is in sync"
     if partition.leader != NO_LEADER:
         assert partition.leader in isr, f"{where}: leader {partition.leader} not in ISR {isr}"
         leader = image.broker(partition.leader)

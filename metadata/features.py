@@ -12,7 +12,10 @@ DEFAULT_METADATA_VERSION: Final = 25
 
 ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 
-SUPPORTED: Final[dict[str, tuple[int, int]]] = {METADATA_VERSION: (7, 29)}
+SUPPORTED: Final[dict[str, tuple[int, int]]] = {
+    METADATA_VERSION: (7, 29),
+    ELIGIBLE_LEADER_REPLICAS: (0, 1),
+}
 """Feature -> (lowest, highest) level. A feature that is not here has level 0 only; one comes in
 when the work behind it is done.
 
@@ -21,7 +24,9 @@ the levels from 26 on turn on is either in place at every level (Fetch 18 betwee
 default of other features for new clusters (26, 28), or of no use here (ListOffsets 11 between
 brokers, for tiered storage, 29)."""
 
-REQUIRES: Final[dict[str, dict[int, tuple[str, int]]]] = {}
+REQUIRES: Final[dict[str, dict[int, tuple[str, int]]]] = {
+    ELIGIBLE_LEADER_REPLICAS: {1: (METADATA_VERSION, 23)},
+}
 """Feature -> level -> (other feature, its lowest level) that must be finalised with it."""
 
 _NEW_METADATA: Final = (8, 11, 13, 14, 15, 17, 23)

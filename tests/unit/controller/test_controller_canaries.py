@@ -3,7 +3,7 @@
 import pytest
 from controller_scene import Scene
 
-from controller import api_broker_registration, core, fencing
+from controller import api_broker_registration, core, fencing, partition_changes
 from controller.context import Context
 from metadata.records import PartitionChangeRecord
 from wire.apis import ApiKey
@@ -17,7 +17,7 @@ def cluster() -> Scene:
 
 def test_fencing_that_forgets_the_partitions(monkeypatch):
     scene = cluster()
-    monkeypatch.setattr(fencing, "leave_partitions", lambda context, broker_id: [])
+    monkeypatch.setattr(fencing, "leave_partitions", lambda context, broker_id: iter(()))
     with pytest.raises(AssertionError, match="leader 1 is fenced"):
         scene.pass_ms(12_000, alive=(2, 3))
 
@@ -28,7 +28,7 @@ def test_a_leader_from_outside_the_isr(monkeypatch):
     def outside(topic_id, index, partition, *_):
         return PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=3, isr=(2,))
 
-    monkeypatch.setattr(fencing, "change_partition", outside)
+    monkeypatch.setattr(partition_changes, "change_partition", outside)
     with pytest.raises(AssertionError, match="leader 3 not in ISR"):
         scene.pass_ms(12_000, alive=(2, 3))
 
@@ -39,7 +39,7 @@ def test_the_last_in_sync_replica_removed(monkeypatch):
     def emptied(topic_id, index, partition, *_):
         return PartitionChangeRecord(partition_id=index, topic_id=topic_id, leader=-1, isr=())
 
-    monkeypatch.setattr(fencing, "change_partition", emptied)
+    monkeypatch.setattr(partition_changes, "change_partition", emptied)
     with pytest.raises(AssertionError, match="nobody is in sync"):
         scene.pass_ms(12_000, alive=(2, 3))
 

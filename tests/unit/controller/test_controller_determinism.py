@@ -29,7 +29,7 @@ def test_the_hash_seed_decides_nothing():
     code = "import test_controller_determinism as t; print(t.digest_of_a_life())"
     digests = []
     for hash_seed in ("1", "2"):
-        path = os.pathsep.join((str(ROOT), str(Path(__file__).parent)))
+        path = os.pathsep.join(map(str, (ROOT, ROOT / "tests" / "support", Path(__file__).parent)))
         env = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
         done = subprocess.run(
             [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True

@@ -1,0 +1,181 @@
+"""What concerns all partitions of a broker is decided in slices, with others' turn in between."""
+
+from datetime import timedelta
+
+import pytest
+from controller_scene import Scene
+
+from controller import core
+from controller.events import AppendRecords, LostLeadership, Tick
+from metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
+from wire.apis import ApiKey
+from wire.errors import ErrorCode
+
+E = ErrorCode
+PARTITIONS = 1_000
+
+
+@pytest.fixture
+def scene() -> Scene:
+    scene = Scene(session_timeout_ms=3_000).lead().start_brokers(1, 2, 3)
+    scene.create_topic("big", assignments=dict.fromkeys(range(PARTITIONS), (1, 2, 3)))
+    return scene
+
+
+def silence(scene: Scene, *brokers: int) -> list[int]:
+    """Time passes until the brokers' sessions end and a first slice is done; its size."""
+    alive = tuple(broker for broker in (1, 2, 3) if broker not in brokers)
+    scene.pass_ms(2_900, alive=alive)
+    while not scene.core.under_way:
+        scene.now_ms = scene.core.next_deadline_ms()
+        effects = scene.handle(Tick())
+    return [len(e.values) for e in effects if isinstance(e, AppendRecords)]
+
+
+def led_by(scene: Scene, broker: int) -> int:
+    return scene.core.image.leader_count(broker)
+
+
+def test_a_session_that_ends_moves_leaders_slice_by_slice(scene):
+    slices = silence(scene, 1)
+    while scene.core.under_way:
+        assert scene.core.next_deadline_ms() <= scene.now_ms
+        effects = scene.handle(Tick())
+        (append,) = [e for e in effects if isinstance(e, AppendRecords)]
+        slices.append(len(append.values))
+    assert max(slices) <= core._SLICE
+    assert sum(slices) == PARTITIONS + 1
+    assert led_by(scene, 1) == 0
+    assert led_by(scene, 2) == PARTITIONS
+    last = scene.records()[-1]
+    assert isinstance(last, BrokerRegistrationChangeRecord)
+    assert last.fenced == 1, "said last, so that whoever takes over in the middle begins again"
+
+
+def test_who_is_on_its_way_out_gets_nothing_new(scene):
+    silence(scene, 1)
+    assert 0 < led_by(scene, 1) < PARTITIONS
+    assert not scene.core.image.broker(1).fenced
+    # Neither a new partition, nor a place in an ISR, nor an election.
+    token = scene.send(
+        ApiKey.CREATE_TOPICS,
+        7,
+        topics=(scene.new_topic("new", assignments={0: (1, 2, 3)}),),
+        timeout=timedelta(seconds=5),
+        validate_only=False,
+    )
+    assert scene.answer(token).topics[0].error_code is E.none
+    assert (scene.partition("new").leader, scene.partition("new").isr) == (2, (2, 3))
+    moved = next(i for i in range(PARTITIONS) if scene.partition("big", i).leader == 2)
+    found = scene.partition("big", moved)
+    epochs = (found.leader_epoch, found.partition_epoch)
+    topic = scene.core.image.topic("big").id
+    reply = scene.alter_isr(topic, moved, 2, epochs, (2, 3, 1))
+    assert reply.error_code is E.ineligible_replica
+    scene.finish()
+    assert led_by(scene, 1) == 0
+    assert all(1 not in p.isr for p in scene.core.image.topic("big").partitions.values())
+
+
+def test_its_own_requests_wait_for_the_end(scene):
+    silence(scene, 1)
+    end = scene.end_offset
+    heartbeat = scene.send(
+        ApiKey.BROKER_HEARTBEAT,
+        1,
+        broker_id=1,
+        broker_epoch=scene.epochs[1],
+        current_metadata_offset=scene.metadata_offset,
+        want_fence=False,
+        want_shut_down=True,
+        offline_log_dirs=(),
+    )
+    unregister = scene.send(ApiKey.UNREGISTER_BROKER, 0, broker_id=1)
+    assert scene.end_offset == end
+    answer = scene.answer(heartbeat)
+    assert (answer.is_fenced, answer.should_shut_down) == (True, False)
+    assert scene.answer(unregister).error_code is E.request_timed_out
+    assert scene.register(1).error_code is E.duplicate_broker_registration
+    assert scene.core.under_way == 0, "asking for an answer has let time pass"
+    assert scene.core.image.broker(1).fenced
+    assert not scene.heartbeat(1).is_fenced
+
+
+def test_topics_that_go_meanwhile_are_left_alone(scene):
+    scene.create_topic("z", assignments=dict.fromkeys(range(200), (1, 2)))
+    silence(scene, 1)
+    token = scene.send(ApiKey.DELETE_TOPICS, 1, topic_names=("big",), timeout=timedelta(0))
+    assert scene.answer(token).responses[0].error_code is E.none
+    scene.finish()
+    assert scene.core.image.topic("big") is None
+    assert led_by(scene, 1) == 0
+    assert led_by(scene, 2) == 200
+
+
+def test_a_successor_begins_again_where_it_was_cut_off(scene):
+    silence(scene, 1)
+    scene.handle(Tick())
+    left = led_by(scene, 1)
+    assert 0 < left < PARTITIONS
+    scene.fail_over()
+    assert led_by(scene, 1) == left
+    scene.pass_ms(4_000, alive=(2, 3))
+    scene.finish()
+    assert led_by(scene, 1) == 0
+    assert scene.core.image.broker(1).fenced
+
+
+def test_a_request_under_way_is_refused_when_leadership_goes(scene):
+    scene.handle(Tick())
+    token = scene.send(ApiKey.UNREGISTER_BROKER, 0, broker_id=1)
+    assert token not in scene.replies
+    assert scene.core.under_way == scene.core.waiting == 1
+    scene.handle(LostLeadership())
+    assert scene.answer(token).error_code is E.not_controller
+    assert scene.core.under_way == 0
+    scene.fail_over()
+    assert scene.core.image.broker(1) is not None
+
+
+def test_operations_have_their_turn_one_after_the_other(scene):
+    scene.auto_commit = False
+    first = scene.send(ApiKey.UNREGISTER_BROKER, 0, broker_id=1)
+    second = scene.send(ApiKey.UNREGISTER_BROKER, 0, broker_id=2)
+    assert led_by(scene, 2) > 0, "2 is next to lead, as long as nobody has come to it"
+    scene.finish()
+    assert not {first, second} & set(scene.replies)
+    scene.commit()
+    assert scene.answer(first).error_code is scene.answer(second).error_code is E.none
+    assert led_by(scene, 3) == PARTITIONS
+    assert sorted(scene.core.image.brokers) == [3]
+
+
+def test_all_brokers_silent_at_once(scene):
+    silence(scene, 1, 2, 3)
+    scene.finish()
+    assert len(list(scene.core.image.leaderless_partitions())) == PARTITIONS
+    assert all(broker.fenced for broker in scene.core.image.brokers.values())
+    for broker in (1, 2):
+        scene.heartbeat(broker)
+    assert led_by(scene, 1) == led_by(scene, 2) == 0, "3 went last"
+    scene.heartbeat(3)
+    assert led_by(scene, 3) == PARTITIONS
+
+
+def test_a_step_that_fails_leaves_the_image_as_the_log_has_it(scene, monkeypatch):
+    silence(scene, 1)
+    before = scene.core.image
+    calls = iter(range(10_000))
+    real = core.encode_record
+
+    def breaks(record, level):
+        if isinstance(record, PartitionChangeRecord) and next(calls) == 50:
+            raise RuntimeError("broken")
+        return real(record, level)
+
+    monkeypatch.setattr(core, "encode_record", breaks)
+    with pytest.raises(RuntimeError, match="broken"):
+        scene.handle(Tick())
+    assert scene.core.image is before
+    assert scene.core.under_way == 0
+    scene.core.check_invariants()
