@@ -65,8 +65,7 @@ class SnapshotWriter:
         if self._part.size() - self._synced >= _SYNC_BYTES:
             self._synced = self._part.size()
             await self._part.sync()
-        else:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
 
 
 async def write(

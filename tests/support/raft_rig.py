@@ -13,7 +13,9 @@ from world.real import real_env
 
 
 class Recorder:
-    """A listener that keeps all it is told."""
+    """A listener that keeps all it is told. A snapshot is taken once the `gate`, if any, opens."""
+
+    gate = None
 
     def __init__(self):
         self.values = []  # (offset, value) of every record applied since the last snapshot
@@ -27,6 +29,8 @@ class Recorder:
         self.control += [kind for kind, _ in batch.control]
 
     async def on_snapshot(self, snapshot):
+        if self.gate is not None:
+            await self.gate.wait()
         values = [(None, value) async for part in snapshot.slices for value in part]
         self.snapshots.append((snapshot.end_offset, snapshot.epoch))
         self.values = values
