@@ -1,10 +1,11 @@
 """The APIs that only the active controller can answer, sent on to it inside an Envelope (KIP-590).
 
 CreateTopics 2-7, DeleteTopics 1-6, AlterConfigs 0-2, CreatePartitions 0-3, ElectLeaders 0-2,
-IncrementalAlterConfigs 0-1, UpdateFeatures 0-2, UnregisterBroker 0. A request is held and repeated
-through a failover until its own timeout (request.timeout.ms where it names none), and is then
-answered REQUEST_TIMED_OUT. The client's correlation id goes along, so its answer comes back as is.
-DescribeQuorum 0-2 is the quorum's own API: it is asked again, on the controller's listener.
+IncrementalAlterConfigs 0-1, UpdateFeatures 0-2, UnregisterBroker 0, AddRaftVoter 0-1,
+RemoveRaftVoter 0. A request is held and repeated through a failover until its own timeout
+(request.timeout.ms where it names none), and is then answered REQUEST_TIMED_OUT. The client's
+correlation id goes along, so its answer comes back as is. DescribeQuorum 0-2 is the quorum's own
+API: it is asked again, on the controller's listener.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ def apis(context: BrokerContext) -> list[Api]:
         Api(ApiKey.DESCRIBE_QUORUM, 0, 2, lambda request: _relay_describe_quorum(context, request)),
         forwarded(ApiKey.UPDATE_FEATURES, 0, 2, _refuse_update_features),
         forwarded(ApiKey.UNREGISTER_BROKER, 0, 0, _refuse_unregister_broker),
+        forwarded(ApiKey.ADD_RAFT_VOTER, 0, 1, _refuse_voter_change),
+        forwarded(ApiKey.REMOVE_RAFT_VOTER, 0, 0, _refuse_voter_change),
     ]
 
 
@@ -245,3 +248,9 @@ def _refuse_unregister_broker(m: Any, request: Any, code: ErrorCode, message: st
     return m.UnregisterBrokerResponse(
         throttle_time=millis(0), error_code=code, error_message=message
     )
+
+
+def _refuse_voter_change(m: Any, request: Any, code: ErrorCode, message: str) -> Any:
+    name = type(request).__name__.replace("Request", "Response")
+    fields = {"throttle_time": millis(0), "error_code": code, "error_message": message}
+    return getattr(m, name)(**fields)

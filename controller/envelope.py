@@ -16,6 +16,7 @@ from kio.schema.default_principal_data.v0.data import DefaultPrincipalData
 from controller.api import ControllerApi
 from controller.apis import APIS
 from controller.events import Principal
+from net.handlers import Api, HandlerTable, Request
 from wire.apis import ApiKey
 from wire.errors import DecodeError, ErrorCode, KafkaError
 from wire.messages import (
@@ -65,6 +66,20 @@ def unwrap(envelope: Any) -> Unwrapped:
     except DecodeError as error:
         raise KafkaError(ErrorCode.invalid_request, f"forwarded request: {error}") from error
     return Unwrapped(header, entity, principal, api)
+
+
+def for_quorum(envelope: Any, outer: Request, apis: HandlerTable) -> tuple[Api, Request] | None:
+    """The request inside with its handler, if it is one that the quorum serves itself; None if it
+    is another one, or makes no sense."""
+    frame = memoryview(envelope.request_data)
+    try:
+        header, offset = decode_request_header(frame)
+    except DecodeError:
+        return None
+    api = apis.lookup(header.api_key)
+    if api is None or not api.min_version <= header.api_version <= api.max_version:
+        return None
+    return api, Request(header, frame, offset, outer.connection, outer.received_ms)
 
 
 def wrap(header: RequestHeader, entity: Any) -> Any:

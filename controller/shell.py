@@ -41,9 +41,9 @@ from metadata.configs.describe import MIN_VERSION as CONFIGS_MIN_VERSION
 from metadata.configs.describe import describe_configs
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import Record
-from net.handlers import Api, CloseConnection, Later, Request
+from net.handlers import Api, CloseConnection, HandlerTable, Later, Request
 from wire.apis import ApiKey
-from wire.errors import ErrorCode, FatalError, KafkaError
+from wire.errors import DecodeError, ErrorCode, FatalError, KafkaError
 from wire.messages import RequestHeader
 from world.env import DiskError, Env
 
@@ -73,7 +73,7 @@ class ControllerShell:
     """One controller of the quorum, active or standby. See the module.
 
     `listener` is the name of the controller listener, for DescribeCluster; `on_fatal` is told of
-    what only a stop can answer.
+    what only a stop can answer; `quorum_apis` are the quorum's own that brokers forward.
     """
 
     def __init__(
@@ -85,6 +85,7 @@ class ControllerShell:
         bootstrap: Sequence[Record] = (),
         listener: str = "CONTROLLER",
         on_fatal: Callable[[FatalError], None] | None = None,
+        quorum_apis: HandlerTable | None = None,
     ) -> None:
         self._env = env
         self._quorum = quorum
@@ -92,6 +93,7 @@ class ControllerShell:
         self._bootstrap = tuple(bootstrap)
         self._listener = listener
         self._on_fatal = on_fatal
+        self._quorum_apis = quorum_apis or HandlerTable()
         self._core = Controller(config, env.chance, env.ids.uuid)
         self._committed = EMPTY
         self._in_transaction = False
@@ -196,8 +198,15 @@ class ControllerShell:
         self.metrics.forwarded_requests += 1
         if not self._core.active:
             return envelope.failed(ErrorCode.not_controller)
+        entity = request.entity()
+        quorums = envelope.for_quorum(entity, request, self._quorum_apis)
         try:
-            inner = envelope.unwrap(request.entity())
+            if quorums is not None:
+                return _relay(*quorums)
+            inner = envelope.unwrap(entity)
+        except DecodeError as error:
+            self._log.warning("forwarded_request_malformed", error=str(error))
+            return envelope.failed(ErrorCode.invalid_request)
         except KafkaError as error:
             self._log.warning("forwarded_request_refused", error=str(error))
             return envelope.failed(error.code)
@@ -378,3 +387,21 @@ class ControllerShell:
 def _peer_host(request: Request) -> str:
     peer = request.connection.peer
     return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+
+
+def _relay(api: Api, inner: Request) -> Later:
+    """The answer of a handler that knows nothing of envelopes, in one."""
+    wrapped = Later()
+
+    def answered(reply: Any) -> None:
+        if isinstance(reply, Exception):
+            wrapped.fail(reply)
+        else:
+            wrapped.set(envelope.wrap(inner.header, reply))
+
+    reply = api.handle(inner)
+    if isinstance(reply, Later):
+        reply.bind(answered)
+    else:
+        answered(reply)
+    return wrapped

@@ -280,6 +280,7 @@ class Node:
             bootstrap=storage_format.read_bootstrap(self.env, config.metadata_log_dir),
             listener=config.controller_listener_name,
             on_fatal=self.fail,
+            quorum_apis=raft.forwarded_apis(),
         )
         listener = config.controller_listener
         assert listener is not None

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from net.handlers import Api, CloseConnection, Later, Request
+from net.handlers import Api, CloseConnection, HandlerTable, Later, Request
 from raft import snapshot_writer
 from raft.applier import Applier
 from raft.burst import Burst
@@ -46,6 +46,7 @@ from raft.requests import Call, QuorumApis
 from raft.roles import Follower, Leader
 from raft.snapshots import SnapshotUnusable
 from raft.voters import OffsetAndEpoch, VoterSet, record_of
+from wire.apis import ApiKey
 from wire.batch import build_batch
 from wire.errors import FatalError, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY, EXIT_METADATA_DISK_FAILED
@@ -85,6 +86,7 @@ class RaftNode:
         # Servers to ask for the quorum, by ids that no node has.
         listed = (address for address in config.bootstrap if address != config.own_address)
         self._bootstrap = {-2 - place: address for place, address in enumerate(listed)}
+        self._describe = DescribeQuorum(config, env.clock, lambda: self.core)
         self.reads = Reads(self.tell)
         self.leader_known = LeaderAndEpoch(None, 0)
         self.stopped = False
@@ -258,8 +260,12 @@ class RaftNode:
 
     def apis(self) -> list[Api]:
         """The handlers for the controller listener."""
-        describe = DescribeQuorum(self.config, self.env.clock, lambda: self.core)
-        return [*self.quorum_apis.apis(), *describe.apis()]
+        return [*self.quorum_apis.apis(), *self._describe.apis()]
+
+    def forwarded_apis(self) -> HandlerTable:
+        """Those of them that a client may ask of a broker, which sends them on in an Envelope."""
+        forwarded = (ApiKey.DESCRIBE_QUORUM, ApiKey.ADD_RAFT_VOTER, ApiKey.REMOVE_RAFT_VOTER)
+        return HandlerTable(api for api in self.apis() if api.key in forwarded)
 
     # What is known
 

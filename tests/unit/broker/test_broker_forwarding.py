@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 from broker_fakes import cluster, until
@@ -69,6 +70,22 @@ def elect_leaders(m):
 
 def unregister_broker(m):
     return m.UnregisterBrokerRequest(broker_id=9)
+
+
+def add_raft_voter(m):
+    return fill(
+        m.AddRaftVoterRequest,
+        cluster_id="c",
+        timeout=T,
+        voter_id=4,
+        voter_directory_id=UUID(int=44),
+        listeners=(m.Listener(name="C", host="h", port=65535),),
+        ack_when_committed=False,
+    )
+
+
+def remove_raft_voter(m):
+    return m.RemoveRaftVoterRequest(cluster_id="c", voter_id=4, voter_directory_id=UUID(int=44))
 
 
 def update_features(m):
@@ -179,6 +196,12 @@ ANSWERS = {
     ApiKey.UNREGISTER_BROKER: lambda m: m.UnregisterBrokerResponse(
         throttle_time=T, error_code=ErrorCode.broker_id_not_registered, error_message="because"
     ),
+    ApiKey.ADD_RAFT_VOTER: lambda m: m.AddRaftVoterResponse(
+        throttle_time=T, error_code=ErrorCode.duplicate_voter, error_message="because"
+    ),
+    ApiKey.REMOVE_RAFT_VOTER: lambda m: m.RemoveRaftVoterResponse(
+        throttle_time=T, error_code=ErrorCode.voter_not_found, error_message="because"
+    ),
 }
 
 CASES = [
@@ -190,6 +213,8 @@ CASES = [
     (ApiKey.ELECT_LEADERS, range(3), elect_leaders),
     (ApiKey.UPDATE_FEATURES, range(3), update_features),
     (ApiKey.UNREGISTER_BROKER, range(1), unregister_broker),
+    (ApiKey.ADD_RAFT_VOTER, range(2), add_raft_voter),
+    (ApiKey.REMOVE_RAFT_VOTER, range(1), remove_raft_voter),
 ]
 
 

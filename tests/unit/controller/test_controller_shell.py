@@ -16,7 +16,7 @@ from metadata.loader import ImageLoader
 from metadata.records import FeatureLevelRecord
 from net.client import Connection
 from net.errors import NetworkError
-from net.handlers import HandlerTable
+from net.handlers import Api, HandlerTable, Later
 from net.server import ListenerConfig, serve
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
@@ -99,7 +99,14 @@ class Setting:
             self.quorum,
             ControllerConfig(node_id=NODE, cluster_id="c", **self.config),
             bootstrap=[FeatureLevelRecord(name=METADATA_VERSION, feature_level=25)],
+            quorum_apis=HandlerTable(
+                [
+                    Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, self._remove_voter),
+                    Api(ApiKey.ADD_RAFT_VOTER, 0, 0, lambda request: self.later),
+                ]
+            ),
         )
+        self.later = Later()
         self.quorum.shell = self.shell
         listener = ListenerConfig("CONTROLLER", "127.0.0.1", 0)
         self.server = await serve(self.env, listener, HandlerTable(self.shell.apis()))
@@ -112,6 +119,15 @@ class Setting:
         self.client.close()
         self.shell.stop()
         await self.server.close()
+
+    def _remove_voter(self, request):
+        voter_id = request.entity().voter_id
+        return fill(
+            response_class(ApiKey.REMOVE_RAFT_VOTER, 0),
+            throttle_time=timedelta(0),
+            error_code=E.voter_not_found,
+            error_message=f"no voter {voter_id}",
+        )
 
     def lead(self):
         self.shell.on_leader_change(NODE, 1)
@@ -332,6 +348,47 @@ def test_a_forwarded_request_is_answered_in_its_own_form():
         assert correlation_id == 4711
         assert inner.topics[0].error_code is E.none
         assert isinstance(inner, response_class(ApiKey.CREATE_TOPICS, 7))
+
+    run(story)
+
+
+def test_the_quorums_own_requests_are_forwarded_too():
+    async def story(s):
+        s.lead()
+        remove = fill(
+            request_class(ApiKey.REMOVE_RAFT_VOTER, 0),
+            cluster_id=None,
+            voter_id=9,
+            voter_directory_id=None,
+        )
+        header = RequestHeader(ApiKey.REMOVE_RAFT_VOTER, 0, 4711, "client")
+        frame = encode_request(header, remove)[4:]
+        reply = await forward(s, frame)
+        correlation_id, inner = decode_response(ApiKey.REMOVE_RAFT_VOTER, 0, reply.response_data)
+        assert (correlation_id, inner.error_message) == (4711, "no voter 9")
+        assert (await forward(s, frame[:-3])).error_code is E.invalid_request
+        add = fill(
+            request_class(ApiKey.ADD_RAFT_VOTER, 0),
+            cluster_id=None,
+            timeout=timedelta(seconds=1),
+            voter_id=9,
+            voter_directory_id=None,
+            listeners=(),
+        )
+        header = RequestHeader(ApiKey.ADD_RAFT_VOTER, 0, 4712, "client")
+        waiting = asyncio.ensure_future(forward(s, encode_request(header, add)[4:]))
+        await asyncio.sleep(0.02)
+        s.later.set(
+            fill(
+                response_class(ApiKey.ADD_RAFT_VOTER, 0),
+                throttle_time=timedelta(0),
+                error_code=E.none,
+                error_message=None,
+            )
+        )
+        reply = await waiting
+        _, inner = decode_response(ApiKey.ADD_RAFT_VOTER, 0, reply.response_data)
+        assert inner.error_code is E.none
 
     run(story)
 
