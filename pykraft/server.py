@@ -62,7 +62,8 @@ def run_node(config: NodeConfig, *, ready_fd: int | None, format_if_new: bool) -
 def _tell(ready_fd: int | None, what: str) -> None:
     """The last word in plain text, for a person who started the node by hand."""
     if ready_fd is None:
-        print(f"pykraft: {what}", file=sys.stderr)
+        with suppress(OSError):  # a full disk under the log must not change the exit code
+            print(f"pykraft: {what}", file=sys.stderr)
 
 
 async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_new: bool) -> int:

@@ -31,7 +31,7 @@ from world.env import (
 )
 
 # Too many open files is no damage either: it passes, and what is there stays as it is.
-_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
 _IOV_MAX = 1024
 _BLOCKING_THREADS = 4
 # A log has one sync under way at a time; those of several logs don't wait for each other.

@@ -1,0 +1,155 @@
+"""Real nodes whose files are ruined, and whose disks are full.
+
+The tests of this file share one cluster and leave it whole.
+"""
+
+import os
+import shutil
+
+import psutil
+import pytest
+from clusters import running_cluster
+from confluent_kafka import Producer
+from waiting import wait_until
+
+pytestmark = pytest.mark.cluster
+
+RUINS = ("flip", "empty", "half") if os.environ.get("CI") == "true" else ("half",)
+UNLIMITED = (psutil.RLIM_INFINITY, psutil.RLIM_INFINITY)
+SETTINGS = {
+    "metadata.log.max.record.bytes.between.snapshots": "3000",
+    "log.flush.offset.checkpoint.interval.ms": "200",
+    "log.retention.check.interval.ms": "500",
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with running_cluster(tmp_path_factory.mktemp("disks"), 3, 1, SETTINGS) as cluster:
+        yield cluster
+
+
+def metadata(cluster, id_):
+    return cluster.data(id_) / "__cluster_metadata-0"
+
+
+def snapshots(cluster, id_):
+    return sorted(metadata(cluster, id_).glob("*.checkpoint"))
+
+
+def topics_of(cluster, broker):
+    """The topics that a broker knows of."""
+    producer = Producer({"bootstrap.servers": cluster.node(broker).kafka, "log_level": 0})
+    return set(producer.list_topics(timeout=20).topics)
+
+
+def events(cluster, id_):
+    return [entry["event"] for entry in cluster.log_entries(id_)]
+
+
+def create(cluster, *names):
+    with cluster.admin() as admin:
+        for name in names:
+            admin.create_topic(name, 3, 1)
+
+
+def follower(cluster):
+    active = cluster.active_controller()
+    return next(id_ for id_ in cluster.ids("controller") if id_ != active)
+
+
+def test_a_snapshot_that_was_fetched_and_then_ruined_is_fetched_again(cluster):
+    create(cluster, *(f"before-{n}" for n in range(12)))
+    for id_ in (follower(cluster), cluster.ids("broker")[0]):
+        wait_until(
+            lambda id_=id_: snapshots(cluster, cluster.active_controller()), "a snapshot", 20
+        )
+        # Without its log, it begins at a snapshot that it has to fetch. (For a voter of a static
+        # quorum this is for others to survive, not to be done at home.)
+        cluster.kill(id_)
+        shutil.rmtree(metadata(cluster, id_))
+        cluster.start(id_)
+        wait_until(lambda id_=id_: snapshots(cluster, id_), f"node {id_} has a snapshot", 20)
+        for number, ruin in enumerate(RUINS):
+            cluster.stop(id_)
+            for path in snapshots(cluster, id_):
+                data = bytearray(path.read_bytes())
+                data[len(data) // 2] ^= 1
+                kept = {"flip": data, "empty": b"", "half": data[: len(data) // 2]}[ruin]
+                path.write_bytes(kept)
+            cluster.start(id_)
+            create(cluster, f"after-{id_}-{number}")
+            wait_until(
+                lambda id_=id_: snapshots(cluster, id_),
+                f"node {id_} has a whole snapshot again",
+                20,
+            )
+        told = events(cluster, id_)
+        assert told.count("snapshot_unusable") >= len(RUINS)
+        assert told.count("snapshot_fetched") >= 1 + len(RUINS)
+    broker = cluster.ids("broker")[0]
+    everything = {f"before-{n}" for n in range(12)}
+    everything |= {f"after-{broker}-{n}" for n in range(len(RUINS))}
+    wait_until(lambda: everything <= topics_of(cluster, broker), "the broker knows every topic", 20)
+
+
+def test_a_controller_whose_disk_is_full_steps_aside_and_comes_back(cluster):
+    active = cluster.active_controller()
+    segment = next(metadata(cluster, active).glob("*.log"))
+    assert cluster.log(active).stat().st_size < segment.stat().st_size, "its own log has room"
+    limit = (segment.stat().st_size, psutil.RLIM_INFINITY)
+    cluster.process(active).rlimit(psutil.RLIMIT_FSIZE, limit)
+    create(cluster, "while-it-is-full")
+    wait_until(lambda: cluster.process(active) is None, "the full controller has stopped", 20)
+    reason = next(
+        e["reason"] for e in reversed(cluster.log_entries(active)) if e["event"] == "raft_failed"
+    )
+    assert reason.startswith("the metadata log: append to ")
+    assert reason.endswith("File too large")
+    assert cluster.active_controller() != active
+    cluster.start(active)
+    create(cluster, "with-room-again")
+    # Where not even its log lines find room, it steps aside all the same.
+    active = cluster.active_controller()
+    cluster.process(active).rlimit(psutil.RLIMIT_FSIZE, (1, psutil.RLIM_INFINITY))
+    create(cluster, "while-another-is-full")
+    wait_until(lambda: cluster.process(active) is None, "it has stopped without a word", 20)
+    cluster.start(active)
+    create(cluster, "with-room-for-all")
+
+
+def test_a_broker_whose_disk_is_full_acknowledges_nothing_until_there_is_room(cluster):
+    """Its metadata log has room: a limit of the file's size keeps only the partition's back."""
+    create(cluster, "full")
+    broker = cluster.ids("broker")[0]
+    errors, done = [], []
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "acks": "all",
+            "enable.idempotence": False,
+            "retries": 0,
+            "linger.ms": 0,
+            "log_level": 0,
+        }
+    )
+
+    def send(value):
+        producer.produce(
+            "full",
+            value,
+            partition=0,
+            on_delivery=lambda error, _: (done if error is None else errors).append(error or value),
+        )
+        producer.flush(20)
+
+    send(b"x" * 500_000)
+    assert done
+    process = cluster.process(broker)
+    process.rlimit(psutil.RLIMIT_FSIZE, (600_000, psutil.RLIM_INFINITY))
+    send(b"y" * 500_000)
+    assert [error.name() for error in errors] == ["KAFKA_STORAGE_ERROR"]
+    process.rlimit(psutil.RLIMIT_FSIZE, UNLIMITED)
+    send(b"z" * 500_000)
+    assert done == [b"x" * 500_000, b"z" * 500_000]
+    assert cluster.process(broker) is not None
