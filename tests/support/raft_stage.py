@@ -86,6 +86,7 @@ class Stage(RaftWorld):
         self.chance = Patience()
         self.faults = Faults()
         self.config = config
+        self.bootstrap, self.bootstrap_ids = None, ()  # the voters are static
         ids = range(1, voters + observers + 1)
         keys = [ReplicaKey(i, UUID(int=100 + i)) for i in ids]
         self.voters = VoterSet(Voter(ReplicaKey(i)) for i in range(1, voters + 1))
