@@ -122,8 +122,19 @@ class MachineDisk:
         self._left = 0
 
     def lose_power(self) -> None:
-        """What is not durable is lost, as chance decides."""
+        """What is not durable is lost, as chance decides; and nothing is cached any more."""
         self.media.lose_power(self._chance)
+        self.media.faults.cold = True
+
+    def warms_up(self) -> bool:
+        """A process starts: reads find nothing in the cache for a while, if power was lost."""
+        if self.media.faults.cold:
+            warm_us = self._chance.choice((0, 1_000_000, 8_000_000))
+            self._world.scheduler.at(self._world.scheduler.now_us + warm_us, self._warm)
+        return self.media.faults.cold
+
+    def _warm(self) -> None:
+        self.media.faults.cold = False
 
     async def _sync_time(self, path: str) -> None:
         loop = self._loop

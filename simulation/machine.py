@@ -92,6 +92,8 @@ class Machine:
         loop = self.loop = NodeLoop(
             world.scheduler, self.number, self, network=self.host, on_error=self._loop_error
         )
+        if self.machine_disk.warms_up():
+            world.count("cold caches")
         disk = self.disk.mount()
         self.machine_disk.attach(loop, self._ends_here, self._end_here)
         chance = world.chance(f"{self.name} life {self.lives}")

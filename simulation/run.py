@@ -156,7 +156,10 @@ class Simulation:
         return machine.loop, machine.env
 
     def close(self) -> None:
-        """Ends the world. Nothing of it runs any more, whatever is collected of it when."""
+        """Ends the world. Nothing of it runs any more, whatever is collected of it when.
+
+        Who runs many calls `gc.collect` when nothing holds on to the last one any more.
+        """
         if self._closed:
             return
         self._closed = True
@@ -170,7 +173,6 @@ class Simulation:
                     machine.let_go()
                 self.network.hosts.clear()
                 self.world.scheduler.clear()
-                gc.collect()
         finally:
             sys.unraisablehook = hook
             if self._collecting:
