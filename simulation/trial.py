@@ -16,6 +16,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
+from broker.replica import Replica
 from metadata.records.types import NO_LEADER
 from simulation.checks import Violation
 from simulation.checks.watcher import Watcher
@@ -270,11 +271,25 @@ class Trial:
             acks=acks,
             idempotent=idempotent,
             every_ms=every_ms,
+            is_leader=self._is_leader,
         )
         self.producers.append(producer)
         self.clients.append(producer)
         self._spawn(name, producer.run())
         return producer
+
+    def _is_leader(self, node_id: int, place: records.Place) -> bool:
+        """Whether a node leads a partition by all that is committed, and knows it."""
+        node, image = self.simulation.node(node_id), self.watcher.images.newest
+        partition = None if image is None else image.partition(place.topic, place.partition)
+        if node is None or node.broker is None or partition is None:
+            return False
+        replica = node.broker.replicas.find(place.topic, None, place.partition)
+        return (
+            isinstance(replica, Replica)
+            and partition.leader == node_id
+            and replica.core.leader_epoch == partition.leader_epoch
+        )
 
     def _consume(self, name: str, topic: str) -> Consumer:
         _, env = self.simulation.client_env(name)

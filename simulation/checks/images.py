@@ -11,7 +11,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from metadata.image import MetadataImage, PartitionRegistration
-from metadata.records.types import NO_LEADER
+from metadata.records.types import NO_LEADER, RECOVERY_RECOVERED
 from simulation.checks import require
 
 _KEPT = 4_000
@@ -138,8 +138,13 @@ class ImageChecks:
             clean = after.leader in before.isr or after.leader in before.elr
             if not clean:
                 self.counts["unclean elections"] += 1
+            # Where everybody left after losing data, who led last leads, marked as recovering.
+            marked = after.leader_recovery_state != RECOVERY_RECOVERED and (
+                after.leader in before.last_known_elr
+                or image.topic_config(topic).get(_UNCLEAN) == "true"
+            )
             require(
-                clean or image.topic_config(topic).get(_UNCLEAN) == "true",
+                clean or marked,
                 "leaders come from the ISR",
                 where,
             )

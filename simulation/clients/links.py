@@ -114,12 +114,16 @@ class Client:
 
 
 class Leaders:
-    """Who leads which partition, as some broker said. `ask` refreshes it."""
+    """Who leads which partition, as some broker said. `ask` refreshes it.
+
+    `epochs` are the newest leader epochs heard of: who says an older one is not believed (KIP-320).
+    """
 
     def __init__(self, client: Client, topic: str) -> None:
         self._client = client
         self._topic = topic
         self.leader: dict[int, int] = {}
+        self.epochs: dict[int, int] = {}
 
     async def ask(self) -> None:
         """Asks one broker by chance; NotSent or NoAnswer where it doesn't answer."""
@@ -139,5 +143,6 @@ class Leaders:
         answer = await client.links.call(node_id, ApiKey.METADATA, build, 2_000, max_version=9)
         for topic in answer.topics:
             for partition in topic.partitions:
-                if partition.leader_id >= 0:
-                    self.leader[partition.partition_index] = partition.leader_id
+                index, epoch = partition.partition_index, partition.leader_epoch
+                if partition.leader_id >= 0 and epoch >= self.epochs.get(index, -1):
+                    self.leader[index], self.epochs[index] = partition.leader_id, epoch
