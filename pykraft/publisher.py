@@ -71,6 +71,7 @@ class MetadataPublisher:
         self._leader_subscribers: list[LeaderSubscriber] = []
         self._batch_subscribers: list[BatchSubscriber] = []
         self._bytes_since_snapshot = 0
+        self._snapshot_wanted = False
         self._last_snapshot_ms = env.clock.now_ms()
         self._snapshot_task: asyncio.Task[None] | None = None
         self._unsettled = 0
@@ -154,6 +155,11 @@ class MetadataPublisher:
         self._last_snapshot_ms = self._env.clock.now_ms()
         self._publish(delta)
 
+    def on_snapshot_lost(self) -> None:
+        """The quorum wants a snapshot that is as new as possible."""
+        self._snapshot_wanted = True
+        self._snapshot_if_due()
+
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Another leader, or none."""
         self.leader = leader
@@ -178,12 +184,15 @@ class MetadataPublisher:
 
     def _snapshot_if_due(self) -> None:
         waited_ms = self._env.clock.now_ms() - self._last_snapshot_ms
-        due = self._bytes_since_snapshot >= self._snapshot_bytes or (
-            0 < self._snapshot_interval_ms <= waited_ms
+        due = (
+            self._snapshot_wanted
+            or self._bytes_since_snapshot >= self._snapshot_bytes
+            or 0 < self._snapshot_interval_ms <= waited_ms
         )
         busy = self._snapshot_task is not None and not self._snapshot_task.done()
         if not due or busy or self.store is None or self.in_transaction:
             return
+        self._snapshot_wanted = False
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = self._env.clock.now_ms()
         self._snapshot_task = asyncio.get_running_loop().create_task(

@@ -62,6 +62,10 @@ class RaftListener(Protocol):
         others have their turn: a large one takes seconds. What it raises stops the node."""
         ...
 
+    def on_snapshot_lost(self) -> None:
+        """A snapshot that others need turned out damaged: write one of the present state soon."""
+        ...
+
     def on_leader_change(self, leader: LeaderAndEpoch) -> None:
         """Another leader or epoch. Told of this node only when everything that earlier leaders
         committed has been told, so that it can decide at once."""

@@ -182,6 +182,11 @@ class RaftNode:
             logger.critical("raft_failed", reason=error.reason)
             self._on_fatal(error)
 
+    def snapshot_lost(self) -> None:
+        """One that others need is damaged; ours to give is what the state machine holds now."""
+        if not self.stopped:
+            self._listener.on_snapshot_lost()
+
     def _of_other_cluster(self, peers: Sequence[int]) -> None:
         """Voters who say that our directory isn't of their cluster: a majority knows."""
         asked = self.voters.ids or tuple(self._bootstrap)

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import structlog
 
-from net.handlers import CloseConnection, FileRange, Later
+from net.handlers import CloseConnection, Later
 from raft import effects as fx
 from raft.applier import Applier, decode_batch
 from raft.events import LogSynced, ServeParked, SnapshotFrozen, VoterProbed
 from raft.listener import CommittedBatch, LeaderAndEpoch
-from raft.messages import FetchResponse, FetchSnapshotResponse
+from raft.messages import FetchResponse, FetchSnapshotResponse, Response
 from raft.requests import Call, Slice
 from raft.roles import Leader
+from raft.snapshot_server import SnapshotServer, slice_of
 from raft.snapshots import SnapshotUnusable
 from raft.voter_records import control_batch, encode_membership, membership_in
 from raft.voters import MembershipRecord, OffsetAndEpoch
@@ -37,15 +38,6 @@ if TYPE_CHECKING:
     from raft.node import RaftNode
 
 logger = structlog.get_logger("raft")
-_SNAPSHOT_SLICE_MAX = 8 << 20
-
-
-def _slice_of(file: File, position: int, length: int) -> Slice:
-    """Bytes to answer with: from memory where they are there, else sent as the disk gives them."""
-    data = file.pread_nowait(length, position)
-    if data is not None and len(data) == length:
-        return Slice(data, length)
-    return Slice(FileRange(file, position, length), length)
 
 
 class OwnBatch:
@@ -66,6 +58,9 @@ class Performer:
         self._env = node.env
         self._log = node.log
         self._applier = applier
+        self._snapshot_server = SnapshotServer(
+            node.log.snapshots, node.snapshot_lost, node.fail_for
+        )
         self._queue: deque[fx.Effect] = deque()
         self._running = False
         self._blocked_by: asyncio.Task[None] | None = None
@@ -158,17 +153,17 @@ class Performer:
         if isinstance(response, FetchResponse) and response.read_from is not None:
             data = self._records(response.read_from, call)
         elif isinstance(response, FetchSnapshotResponse) and response.error == ErrorCode.none:
-            file = self._log.snapshots.open(response.snapshot)
-            if file is None:
-                response = response._replace(error=ErrorCode.snapshot_not_found)
-            elif response.position >= file.size():
-                response = response._replace(error=ErrorCode.position_out_of_range)
-            else:
-                wanted = min(max(call.records_max_bytes, 0), _SNAPSHOT_SLICE_MAX)
-                size = min(file.size() - response.position, wanted)
-                data = _slice_of(file, response.position, size)
-                response = response._replace(size=file.size(), length=size)
-        later.set(self._node.quorum_apis.reply(call, response, data))
+            self._snapshot_server.serve(
+                response,
+                call.records_max_bytes,
+                lambda filled, found: self._answer(later, call, filled, found),
+            )
+            return
+        self._answer(later, call, response, data)
+
+    def _answer(self, later: Later, call: Call, response: Response, data: Slice | None) -> None:
+        if not later.done:
+            later.set(self._node.quorum_apis.reply(call, response, data))
 
     def _records(self, offset: int, call: Call) -> Slice | None:
         try:
@@ -179,7 +174,7 @@ class Performer:
             return None  # trimmed meanwhile: the next fetch is told so
         if part is None:
             return None
-        return _slice_of(part.file, part.position, part.length)
+        return slice_of(part.file, part.position, part.length)
 
     def _serve_parked_soon(self, effect: fx.ServeParkedSoon) -> None:
         if not self._serve_asked:
@@ -386,4 +381,5 @@ class Performer:
         ]
         if tasks:
             await asyncio.wait(tasks)
+        await self._snapshot_server.close()
         self._drop_part()

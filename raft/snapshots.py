@@ -208,6 +208,27 @@ class SnapshotStore:
             file = self._files[snapshot] = self._disk.open(self.path(snapshot))
         return file
 
+    async def verify(self, snapshot: OffsetAndEpoch) -> None:
+        """Read a complete snapshot through again, off the loop. If it isn't what it was any more
+        it is set aside and SnapshotUnusable says why. Raises DiskError if that is refused."""
+        file = self.open(snapshot)
+        assert file is not None, snapshot
+        try:
+            await self._env.run_blocking(examine, file, snapshot)
+        except (SnapshotUnusable, DecodeError, DiskError) as error:
+            if snapshot not in self.complete:
+                return  # dropped meanwhile, and closed with that
+            path = self.path(snapshot)
+            self._disk.rename(path, path + DAMAGED)
+            self._forget(snapshot)
+            raise SnapshotUnusable(str(error)) from error
+
+    def _forget(self, snapshot: OffsetAndEpoch) -> None:
+        del self.complete[snapshot]
+        file = self._files.pop(snapshot, None)
+        if file is not None:
+            file.close()
+
     def new_part(self, snapshot: OffsetAndEpoch, mark: str) -> File:
         """A new, empty file to write a snapshot to."""
         path = f"{self._directory}/{file_name(snapshot)[: -len(SUFFIX)]}-{mark}{SUFFIX}{PART}"
@@ -248,10 +269,7 @@ class SnapshotStore:
         for old in [old for old in self.complete if old < snapshot]:
             self._disk.rename(self.path(old), self.path(old) + DELETED)
             self._dropped.append(self.path(old) + DELETED)
-            del self.complete[old]
-            file = self._files.pop(old, None)
-            if file is not None:
-                file.close()
+            self._forget(old)
 
     async def remove_dropped(self) -> None:
         """Remove the files of dropped snapshots, off the loop: a large one takes long."""

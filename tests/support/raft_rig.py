@@ -22,6 +22,7 @@ class Recorder:
         self.control = []
         self.leaders = []
         self.snapshots = []
+        self.lost_snapshots = 0
 
     def on_batch(self, batch):
         for index, value in enumerate(batch.values):
@@ -34,6 +35,9 @@ class Recorder:
         values = [(None, value) async for part in snapshot.slices for value in part]
         self.snapshots.append((snapshot.end_offset, snapshot.epoch))
         self.values = values
+
+    def on_snapshot_lost(self):
+        self.lost_snapshots += 1
 
     def on_leader_change(self, leader):
         self.leaders.append(leader)

@@ -97,6 +97,9 @@ class Node:
     async def on_snapshot(self, snapshot):
         raise AssertionError("no snapshot is due in these tests")
 
+    def on_snapshot_lost(self):
+        raise AssertionError("no snapshot is damaged in these tests")
+
     def on_leader_change(self, leader):
         self.shell.on_leader_change(leader.leader_id, leader.epoch)
         self.moved.set()

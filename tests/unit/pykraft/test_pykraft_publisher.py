@@ -166,6 +166,25 @@ def test_no_snapshot_inside_a_metadata_transaction():
     run(story)
 
 
+def test_a_snapshot_that_was_lost_is_followed_by_another_as_soon_as_one_may_be_written():
+    async def story(scene):
+        scene.commit(BeginTransactionRecord(name="x"), topic(1))
+        scene.publisher.on_snapshot_lost()
+        await scene.settle()
+        assert scene.store.written == [], "not inside a transaction"
+        scene.commit(EndTransactionRecord())
+        await scene.settle()
+        assert [written[0] for written in scene.store.written] == [3]
+        scene.commit(topic(2))
+        await scene.settle()
+        assert len(scene.store.written) == 1
+        scene.publisher.on_snapshot_lost()
+        await scene.settle()
+        assert [written[0] for written in scene.store.written] == [3, 4]
+
+    run(story, snapshot_bytes=10**9)
+
+
 def test_a_disk_without_room_for_a_snapshot_costs_that_snapshot_only():
     async def story(scene):
         scene.store.has_room = False

@@ -263,6 +263,9 @@ class Recorder:
     async def on_snapshot(self, snapshot):
         self.values = [value async for part in snapshot.slices for value in part]
 
+    def on_snapshot_lost(self):
+        raise AssertionError("no snapshot is damaged in these tests")
+
     def on_leader_change(self, leader):
         pass
 

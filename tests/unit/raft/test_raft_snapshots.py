@@ -395,6 +395,30 @@ class Proxy:
         return getattr(self._inner, name)
 
 
+def test_a_leader_whose_snapshot_was_damaged_writes_another(tmp_path):
+    async def scenario(cluster):
+        late = await member_that_needs_a_snapshot(cluster)
+        await late.kill()
+        leader = await cluster.leader()
+        ruin(leader, "flip")
+        with capture_logs() as logs:
+            await late.start()
+            await eventually(lambda: leader.recorder.lost_snapshots)
+            assert leader.node.latest_snapshot_id is None
+            await write_snapshot(leader)
+            await cluster.caught_up()
+        assert late.recorder.state == leader.recorder.state
+        assert [e["event"] for e in logs if e["event"].startswith("snapshot")] == [
+            "snapshot_unusable",
+            "snapshot_fetched",
+        ]
+        assert leader.recorder.lost_snapshots == 1
+        directory = Path(leader.directory) / "__cluster_metadata-0"
+        assert len(list(directory.glob("*.checkpoint.damaged"))) == 1
+
+    run(scenario, small_slices(tmp_path))
+
+
 # Loaded beside everything else
 
 

@@ -1,0 +1,91 @@
+"""Slices of our snapshots for those who download them (FetchSnapshot, KIP-630).
+
+A snapshot may lie for days before anybody asks for it. It is read through again when a download
+begins: a damaged one would send whoever needs it round in circles. It is set aside then, and the
+state machine is asked for another.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import structlog
+
+from net.handlers import FileRange
+from raft.messages import FetchSnapshotResponse
+from raft.requests import Slice
+from raft.snapshots import SnapshotStore, SnapshotUnusable
+from raft.voters import OffsetAndEpoch
+from wire.errors import ErrorCode
+from world.env import File
+
+logger = structlog.get_logger("raft")
+_SLICE_MAX = 8 << 20
+
+Answer = Callable[[FetchSnapshotResponse, Slice | None], None]
+
+
+def slice_of(file: File, position: int, length: int) -> Slice:
+    """Bytes to answer with: from memory where they are there, else sent as the disk gives them."""
+    data = file.pread_nowait(length, position)
+    if data is not None and len(data) == length:
+        return Slice(data, length)
+    return Slice(FileRange(file, position, length), length)
+
+
+class SnapshotServer:
+    """`lost` is called when a snapshot turned out damaged, `fail` when the disk failed at it."""
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        lost: Callable[[], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
+        self._store = store
+        self._lost = lost
+        self._fail = fail
+        self._checks: dict[OffsetAndEpoch, asyncio.Task[None]] = {}
+
+    def serve(self, response: FetchSnapshotResponse, max_bytes: int, answer: Answer) -> None:
+        """Fill in the slice that a response of the core is about, and give it to `answer`."""
+        snapshot = response.snapshot
+        if response.position or snapshot not in self._store.complete:
+            answer(*self._filled(response, max_bytes))
+            return
+        check = self._checks.get(snapshot)
+        if check is None:
+            check = self._checks[snapshot] = asyncio.get_running_loop().create_task(
+                self._check(snapshot), name="raft-check-snapshot"
+            )
+        check.add_done_callback(lambda _: answer(*self._filled(response, max_bytes)))
+
+    def _filled(
+        self, response: FetchSnapshotResponse, max_bytes: int
+    ) -> tuple[FetchSnapshotResponse, Slice | None]:
+        file = self._store.open(response.snapshot)
+        if file is None:
+            return response._replace(error=ErrorCode.snapshot_not_found), None
+        left = file.size() - response.position
+        if left <= 0:
+            return response._replace(error=ErrorCode.position_out_of_range), None
+        length = min(left, max(max_bytes, 0), _SLICE_MAX)
+        found = slice_of(file, response.position, length)
+        return response._replace(size=file.size(), length=length), found
+
+    async def _check(self, snapshot: OffsetAndEpoch) -> None:
+        try:
+            await self._store.verify(snapshot)
+        except SnapshotUnusable as error:
+            logger.error("snapshot_unusable", path=self._store.path(snapshot), reason=str(error))
+            self._lost()
+        except Exception as error:  # noqa: BLE001 - told to whoever ends the node
+            self._fail(error)
+        finally:
+            del self._checks[snapshot]
+
+    async def close(self) -> None:
+        """Let what is being read come to its end."""
+        if self._checks:
+            await asyncio.wait(list(self._checks.values()))
