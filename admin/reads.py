@@ -143,7 +143,8 @@ def _controller(controller: ControllerRegistration) -> pb.ControllerDescription:
 
 def describe_features(image: MetadataImage, view: FeatureView) -> pb.DescribeFeaturesResponse:
     """Every feature that this controller supports or the cluster has finalised."""
-    names = sorted({**view.supported, **image.features})
+    finalized = {**image.features, **view.finalized}  # kraft.version is not the image's
+    names = sorted({**view.supported, **finalized})
     features = []
     for name in names:
         low, high = view.supported.get(name, (0, 0))
@@ -152,7 +153,7 @@ def describe_features(image: MetadataImage, view: FeatureView) -> pb.DescribeFea
                 name=name,
                 min_supported=low,
                 max_supported=high,
-                finalized=image.features.get(name, 0),
+                finalized=finalized.get(name, 0),
             )
         )
     return pb.DescribeFeaturesResponse(metadata_offset=image.last_offset, features=features)

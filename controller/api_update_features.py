@@ -2,7 +2,8 @@
 
 A level must lie in the range of this code, of every registered broker and, where controllers
 register, of every controller. metadata.version goes down only where that loses no metadata; an
-unsafe downgrade, which would, is refused as in Kafka.
+unsafe downgrade, which would, is refused as in Kafka. kraft.version is the quorum's to raise, once
+all else was found to be in order; the records of the others follow.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 from controller import eligible_replicas
 from controller.api import ControllerApi, answer, bad_request, duplicates, part
 from controller.context import Context, Result
-from controller.events import ApiRequest
+from controller.events import ApiRequest, UpgradeKraftVersion
 from metadata.features import (
     CONTROLLER_REGISTRATION,
     SUPPORTED,
@@ -24,6 +25,8 @@ from metadata.features import (
 )
 from metadata.image import METADATA_VERSION
 from metadata.records import FeatureLevelRecord, Record
+from raft.peers import KRAFT_VERSION
+from raft.voters import MAX_KRAFT_VERSION
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
 
@@ -50,16 +53,22 @@ def _handle(context: Context, request: ApiRequest) -> Result:
         raise bad_request(f"feature {twice[0]} is named more than once")
     levels = {METADATA_VERSION: context.metadata_version, **context.image.features}
     levels |= {update.name: update.level for update in updates}
-    records: list[Record] = []
-    for update in updates:
-        if _is_change(context, update, levels):
-            records.append(FeatureLevelRecord(name=update.name, feature_level=update.level))
+    changes = [update for update in updates if _is_change(context, update, levels)]
+    records: list[Record] = [
+        FeatureLevelRecord(name=update.name, feature_level=update.level)
+        for update in changes
+        if update.name != KRAFT_VERSION
+    ]
     if eligible_replicas.turned_on(records):
         records = eligible_replicas.one_min_isr(context.image, context.config.static) + records
     # Since version 2 there is one outcome for all; version 0 always means it.
     results = [_done(request, update) for update in updates] if request.api_version < 2 else []
     reply = answer(request, error_code=ErrorCode.none, error_message=None, results=tuple(results))
     validate_only = getattr(request.entity, "validate_only", False)
+    for update in changes:
+        if update.name == KRAFT_VERSION:
+            upgrade = UpgradeKraftVersion(request.token, update.level, validate_only)
+            return Result([], reply, upgrade)
     return Result([] if validate_only else records, reply)
 
 
@@ -89,11 +98,13 @@ def _is_change(context: Context, update: _Update, levels: Mapping[str, int]) -> 
             f"upgrade type {update.kind} is none of 1 (upgrade), 2 (safe downgrade), "
             "3 (unsafe downgrade)"
         )
-    if update.name not in SUPPORTED:
-        raise update.invalid(f"the features there are: {', '.join(sorted(SUPPORTED))}")
+    if update.name not in _own_ranges():
+        raise update.invalid(f"the features there are: {', '.join(sorted(_own_ranges()))}")
     _check_ranges(context, update)
     now = _level_now(context, update.name)
     present = f"it is at {describe_level(update.name, now)}"
+    if update.level < now and update.name == KRAFT_VERSION:
+        raise update.invalid(f"{present} and never goes down")
     if update.level < now and update.kind == _UPGRADE:
         raise update.invalid(f"{present}, which takes a safe or unsafe downgrade, not an upgrade")
     if update.level > now and update.kind != _UPGRADE:
@@ -110,9 +121,15 @@ def _is_change(context: Context, update: _Update, levels: Mapping[str, int]) -> 
     return update.level != now
 
 
+def _own_ranges() -> dict[str, tuple[int, int]]:
+    return {**SUPPORTED, KRAFT_VERSION: (0, MAX_KRAFT_VERSION)}
+
+
 def _level_now(context: Context, name: str) -> int:
     if name == METADATA_VERSION:
         return context.metadata_version
+    if name == KRAFT_VERSION:
+        return context.image.kraft_version or 0
     return context.image.features.get(name, 0)
 
 
@@ -150,7 +167,7 @@ def _check_ranges(context: Context, update: _Update) -> None:
 def _ranges(context: Context, name: str) -> Iterator[tuple[str, tuple[int, int]]]:
     """Who has a say, and the levels that it supports."""
     image, own = context.image, context.config.node_id
-    yield f"controller {own}", SUPPORTED[name]
+    yield f"controller {own}", _own_ranges()[name]
     for _, broker in sorted(image.brokers.items()):
         yield f"broker {broker.id}", broker.supported(name) or _NOTHING
     # Registrations of a log that goes back below their level count no more.

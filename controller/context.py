@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from controller.config import ControllerConfig
+from controller.events import UpgradeKraftVersion
 from controller.heartbeats import Heartbeats
 from metadata.image import MetadataImage
 from metadata.records import Record
@@ -52,10 +53,15 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Result:
     """What a request comes to: records that go in one batch or not at all, and the answer to give
-    once they are committed."""
+    once they are committed.
+
+    With `upgrade` the quorum has its part to do before that: the request is handled again then, or
+    answered with `reply` where it is only validated.
+    """
 
     records: Sequence[Record]
     reply: Any
+    upgrade: UpgradeKraftVersion | None = None
 
 
 Steps = Iterator[Record | None]

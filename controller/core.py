@@ -20,7 +20,7 @@ from controller import fencing, invariants
 from controller.apis import APIS, ControllerApi
 from controller.bootstrap import activation_records, bootstrap_level, is_empty
 from controller.config import ControllerConfig
-from controller.context import Context, Operation, Steps
+from controller.context import Context, Operation, Result, Steps
 from controller.events import (
     ApiRequest,
     AppendRecords,
@@ -28,6 +28,7 @@ from controller.events import (
     Committed,
     Effect,
     Event,
+    KraftVersionUpgraded,
     Log,
     LogEndMoved,
     LostLeadership,
@@ -92,7 +93,9 @@ class Controller:
         self._waiting: deque[_Waiting] = deque()
         # Those that have steps left, the first of them taken.
         self._under_way: deque[_UnderWay] = deque()
-        # Admin requests among both.
+        # Those whose first part is the quorum's, by token.
+        self._upgrading: dict[int, tuple[ApiRequest, Result]] = {}
+        # Admin requests that wait or are under way.
         self._waiting_admin = 0
         self._effects: list[Effect] = []
         self._no_op_at_ms: int | None = None
@@ -131,7 +134,7 @@ class Controller:
     @property
     def waiting(self) -> int:
         """Requests that wait for their records to be made or committed."""
-        return len(self._waiting) + len(self._under_way)
+        return len(self._waiting) + len(self._under_way) + len(self._upgrading)
 
     @property
     def under_way(self) -> int:
@@ -188,7 +191,9 @@ class Controller:
             case LostLeadership():
                 self._lost_leadership()
             case LogEndMoved():
-                self._log_end_moved(event.next_offset)
+                self._log_end_moved(event)
+            case KraftVersionUpgraded():
+                self._kraft_version_upgraded(event)
         effects, self._effects = self._effects, []
         return effects
 
@@ -230,6 +235,8 @@ class Controller:
     def _lost_leadership(self) -> None:
         requests = [w.request for w in self._waiting]
         requests += [u.request for u in self._under_way if u.request is not None]
+        requests += [request for request, _ in self._upgrading.values()]
+        self._upgrading.clear()
         self._waiting.clear()
         self._under_way.clear()
         self._waiting_admin = 0
@@ -243,9 +250,11 @@ class Controller:
         for request in requests:
             self._refuse(request, ErrorCode.not_controller, "this controller lost its office")
 
-    def _log_end_moved(self, next_offset: int) -> None:
-        assert next_offset >= self._context.next_offset, "the log of a leader never shrinks"
-        self._context.next_offset = next_offset
+    def _log_end_moved(self, event: LogEndMoved) -> None:
+        context = self._context
+        assert event.next_offset >= context.next_offset, "the log of a leader never shrinks"
+        context.next_offset = event.next_offset
+        context.image = context.image._replace(kraft_version=event.kraft_version)
 
     def _after(self, interval_ms: int) -> int | None:
         return self._context.now_ms + interval_ms if interval_ms > 0 else None
@@ -270,11 +279,27 @@ class Controller:
             if isinstance(result, Operation):
                 self._begin(_UnderWay(result, request, api.admin))
                 return
+            if result.upgrade is not None:
+                self._upgrading[request.token] = (request, result)
+                self._effects.append(result.upgrade)
+                return
             self._append(result.records, atomic=True)
         except KafkaError as error:
             self._refuse(request, error.code, error.message)
             return
         self._answer_when_committed(request, result.reply, api.admin)
+
+    def _kraft_version_upgraded(self, event: KraftVersionUpgraded) -> None:
+        waiting = self._upgrading.pop(event.token, None)
+        if waiting is None:
+            return  # answered when the leadership was lost
+        request, result = waiting
+        if event.error is not ErrorCode.none:
+            self._refuse(request, event.error, event.message)
+        elif result.upgrade is not None and result.upgrade.validate_only:
+            self._answer_when_committed(request, result.reply, self._apis[request.api_key].admin)
+        else:
+            self._request(request)  # the rest of it, now that the image has that level
 
     def _answer_when_committed(self, request: ApiRequest, reply: object, admin: bool) -> None:
         # An answer without records of its own may still tell of records not yet committed.

@@ -64,9 +64,11 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class LogEndMoved:
-    """The quorum itself appended control records: the next record goes to `next_offset`."""
+    """The quorum itself appended control records: the next record goes to `next_offset`, and
+    kraft.version is what those records say."""
 
     next_offset: int
+    kraft_version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,24 @@ class Tick:
     """Time has passed; see `Controller.next_deadline_ms`."""
 
 
-Event = ApiRequest | BecameLeader | LostLeadership | Committed | LogEndMoved | Tick
+@dataclass(frozen=True, slots=True)
+class KraftVersionUpgraded:
+    """What the effect UpgradeKraftVersion of this token came to; `error` none if it was done."""
+
+    token: int
+    error: ErrorCode
+    message: str = ""
+
+
+Event = (
+    ApiRequest
+    | BecameLeader
+    | LostLeadership
+    | Committed
+    | LogEndMoved
+    | KraftVersionUpgraded
+    | Tick
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +118,16 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class UpgradeKraftVersion:
+    """Have the quorum raise its own feature, or say whether it could (`validate_only`); answered
+    by the event KraftVersionUpgraded once that is committed."""
+
+    token: int
+    level: int
+    validate_only: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """Something an operator should know: `event` is a fixed text, `fields` its particulars."""
 
@@ -106,4 +135,4 @@ class Log:
     fields: tuple[tuple[str, object], ...] = ()
 
 
-Effect = AppendRecords | Reply | Log
+Effect = AppendRecords | Reply | UpgradeKraftVersion | Log

@@ -28,12 +28,14 @@ from controller.events import (
     Committed,
     Effect,
     Event,
+    KraftVersionUpgraded,
     Log,
     LogEndMoved,
     LostLeadership,
     Principal,
     Reply,
     Tick,
+    UpgradeKraftVersion,
 )
 from controller.metrics import ControllerMetrics, measure
 from metadata.configs.describe import MAX_VERSION as CONFIGS_MAX_VERSION
@@ -59,6 +61,15 @@ class Quorum(Protocol):
         ...
 
     def resign(self) -> None: ...
+
+    @property
+    def kraft_version(self) -> int:
+        """The level in force, committed or not."""
+        ...
+
+    async def upgrade_kraft_version(self, level: int, *, validate_only: bool) -> None:
+        """Raise it; returns when that is committed. KafkaError where it can't be."""
+        ...
 
 
 @dataclass(slots=True)
@@ -101,6 +112,7 @@ class ControllerShell:
         self._asked: dict[int, _Asked] = {}
         self._next_token = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._upgrades: dict[asyncio.Task[None], None] = {}
         self._timer_at_ms = 0
         self._stopped = False
         self._busy = False
@@ -166,7 +178,7 @@ class ControllerShell:
             self._feed(
                 BecameLeader(
                     epoch,
-                    self._committed,
+                    self._committed._replace(kraft_version=self._quorum.kraft_version),
                     self._quorum.end_offset,
                     self._bootstrap,
                     self._in_transaction,
@@ -182,6 +194,8 @@ class ControllerShell:
         self._stopped = True
         if self._core.active:
             self._feed(LostLeadership())
+        for task in list(self._upgrades):
+            task.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -292,7 +306,7 @@ class ControllerShell:
                     f"the quorum's log ends at {end_offset}, ours at {core.next_offset}"
                 )
             elif end_offset > core.next_offset:
-                core.handle(LogEndMoved(end_offset), now_ms)
+                core.handle(LogEndMoved(end_offset, self._quorum.kraft_version), now_ms)
         before = core.next_offset
         try:
             effects = core.handle(event, now_ms)
@@ -317,8 +331,33 @@ class ControllerShell:
                 case AppendRecords():
                     if not self._append(effect):
                         return
+                case UpgradeKraftVersion():
+                    self._upgrade(effect)
                 case Log():
                     self._log.info(effect.event, **dict(effect.fields))
+
+    def _upgrade(self, effect: UpgradeKraftVersion) -> None:
+        task = asyncio.get_running_loop().create_task(self._run_upgrade(effect), name="upgrade")
+        self._upgrades[task] = None
+        task.add_done_callback(self._upgrade_ended)
+
+    async def _run_upgrade(self, effect: UpgradeKraftVersion) -> None:
+        error, message = ErrorCode.none, ""
+        try:
+            await self._quorum.upgrade_kraft_version(
+                effect.level, validate_only=effect.validate_only
+            )
+        except KafkaError as refusal:
+            error, message = refusal.code, refusal.message
+            if error is ErrorCode.not_leader_or_follower:
+                error = ErrorCode.not_controller  # as this request's callers know it
+        self._feed(KraftVersionUpgraded(effect.token, error, message))
+
+    def _upgrade_ended(self, task: asyncio.Task[None]) -> None:
+        del self._upgrades[task]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._log.error("upgrade_failed", exc_info=error)
 
     def _append(self, effect: AppendRecords) -> bool:
         """Whether the quorum took the records at the offset that the core gave them."""

@@ -1,14 +1,17 @@
-"""`pykraft features` on a running cluster: what it says, changes and refuses, and who hears of it."""
+"""`pykraft features` on a running cluster: what it says, changes, refuses, and who hears of it."""
 
 import asyncio
 import re
+from contextlib import suppress
 
+import clusters
 import pytest
 from waiting import wait_until
 
 from metadata.features import SUPPORTED
 from net.client import Connection
 from wire.apis import ApiKey
+from wire.errors import KafkaError
 from wire.messages import fill, request_class
 from world.real import real_env
 
@@ -21,6 +24,14 @@ DOWN = ("features", "downgrade", "--metadata")
 
 def level(cluster):
     return cluster.json("features", "describe")["metadata.version"]
+
+
+def could_be_set(cluster, levels):
+    """Whether that would be allowed now: voters tell their leader what they support."""
+    with cluster.admin() as admin, suppress(KafkaError):
+        admin.update_features(levels, validate_only=True)
+        return True
+    return False
 
 
 def finalized(address):
@@ -44,6 +55,29 @@ def finalized(address):
         return levels["metadata.version"], answer.finalized_features_epoch
 
     return asyncio.run(ask())
+
+
+def test_static_voters_get_into_the_log(tmp_path):
+    """kraft.version 0 to 1 on a running quorum, over both doors' ways; it outlives its leader."""
+    with clusters.running_cluster(tmp_path, 3, 1) as cluster:
+        assert all(voter["directory"] for voter in cluster.json("quorum", "describe")["voters"])
+        assert cluster.json("features", "describe")["kraft.version"]["finalized"] == 0
+        command = ("features", "upgrade", "--feature", "kraft.version=1")
+        wait_until(lambda: could_be_set(cluster, {"kraft.version": 1}), "all voters are known", 20)
+        tried = cluster.pykraft(*command, "--validate-only")
+        assert tried == "kraft.version could be set to level 1\n"
+        assert cluster.pykraft(*command) == "kraft.version is now at level 1\n"
+
+        def finalised():
+            return cluster.json("features", "describe")["kraft.version"]["finalized"] == 1
+
+        wait_until(finalised, "describe says 1", 10)
+        cluster.kill(cluster.active_controller())
+        cluster.pykraft("topics", "create", "after", "--partitions", "1")
+        assert finalised()
+        assert cluster.pykraft(*command) == "kraft.version is now at level 1\n"
+        told = cluster.pykraft("features", "disable", "--feature", "kraft.version", code=1)
+        assert "it is at 1 and never goes down" in told
 
 
 def test_up_and_down_again(shared_cluster):

@@ -57,6 +57,7 @@ def test_describe(tool):
         found = described(tool, ask_controllers=asked)
         assert found["metadata.version"][:3] == ("3.3-IV3", "4.2-IV1", "4.0-IV3")
         assert int(found["metadata.version"][3]) > 0
+        assert found["kraft.version"][:3] == ("0", "1", "0")
 
 
 @pytest.mark.parametrize("ask_controllers", [False, True])
