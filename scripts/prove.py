@@ -1,6 +1,7 @@
 """The long tier: what no test run has the time for. Prints a table; exits 1 if anything failed.
 
 seeds     new seeds of the quorum core's simulation, on all processors
+nodes     new seeds of whole nodes in virtual time, on all processors
 faults    SIGKILL of random nodes of real clusters under acks=all load: no acknowledged record
           lost, offsets in order, metadata logs sound and of one history
 clients   a million records through every client and codec (tests/clients under CI=true)
@@ -26,7 +27,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
-from proving import faults, metadata, pytests, seeds
+from proving import faults, metadata, nodes, pytests, seeds
 from proving.part import Outcome, Task
 from rich.console import Console
 from rich.table import Table
@@ -35,9 +36,10 @@ console = Console(stderr=True)
 # Part -> its share of the time and what runs it.
 PARTS: dict[str, tuple[float, Callable[[Task], Outcome]]] = {
     "corpus": (0.05, partial(pytests.prove, "corpus", pytests.CORPUS)),
-    "seeds": (0.35, seeds.prove),
+    "seeds": (0.15, seeds.prove),
+    "nodes": (0.30, nodes.prove),
     "metadata": (0.10, metadata.prove),
-    "faults": (0.35, faults.prove),
+    "faults": (0.25, faults.prove),
     "clients": (0.15, partial(pytests.prove, "clients", pytests.CLIENTS)),
 }
 _SECTION = re.compile(r"(<!-- results -->\n).*?(<!-- end results -->)", re.DOTALL)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from proving.part import Outcome, Task
@@ -15,8 +15,10 @@ BATCH = 50
 FAILURES_MAX = 5
 ENOUGH = 1_000  # runs from which on shares mean something
 
+Batch = tuple[int, dict[str, int], list[str]]
 
-def run_batch(seeds: range) -> tuple[int, dict[str, int], list[str]]:
+
+def run_batch(seeds: range) -> Batch:
     """(runs, summed counts, failures) of some seeds."""
     total: dict[str, int] = {}
     failures = []
@@ -36,26 +38,31 @@ def run_batch(seeds: range) -> tuple[int, dict[str, int], list[str]]:
     return len(seeds), total, failures
 
 
-def prove(task: Task) -> Outcome:
-    """New seeds from a base that moves with the clock until the time is over, or those given."""
-    outcome = Outcome("seeds")
+def sweep(
+    task: Task, outcome: Outcome, run: Callable[[range], Batch], size: int
+) -> tuple[int, dict[str, int]]:
+    """(runs, summed counts) of new seeds until the time is over, or of those given; failures go
+    to `outcome`. The base of new seeds moves with the clock; `size` seeds are one `run`.
+    """
     first = int(time.time()) * 1000 if task.seeds is None else task.seeds.start
+    outcome.figures = {"first seed": first}
     batches: Iterator[range]
     if task.seeds is None:
-        batches = (range(start, start + BATCH) for start in itertools.count(first, BATCH))
+        batches = (range(start, start + size) for start in itertools.count(first, size))
     else:
         end = task.seeds.stop
-        batches = (range(s, min(s + BATCH, end)) for s in range(first, end, BATCH))
-    runs, total = 0, {}
+        batches = (range(s, min(s + size, end)) for s in range(first, end, size))
+    runs = 0
+    total: dict[str, int] = {}
     workers = os.cpu_count() or 1
     with ProcessPoolExecutor(workers) as pool:
-        pending: dict[Future, None] = {}
+        pending: dict[Future[Batch], None] = {}
         while True:
             while len(pending) < 2 * workers and (task.seeds is not None or task.left_s > 0):
                 batch = next(batches, None)
                 if batch is None or len(outcome.failures) >= FAILURES_MAX:
                     break
-                pending[pool.submit(run_batch, batch)] = None
+                pending[pool.submit(run, batch)] = None
             if not pending:
                 break
             for done in wait(pending, return_when=FIRST_COMPLETED).done:
@@ -66,8 +73,15 @@ def prove(task: Task) -> Outcome:
                     outcome.fail(failure)
                 for name, number in counts.items():
                     total[name] = total.get(name, 0) + number
-            task.say(f"{runs} seeds from {first}, {total.get('events', 0)} events")
-    outcome.figures = {"first seed": first, "runs": runs, **total}
+            task.say(f"{runs} seeds from {first}, {len(outcome.failures)} failed")
+    return runs, total
+
+
+def prove(task: Task) -> Outcome:
+    """Seeds of the quorum core's simulation."""
+    outcome = Outcome("seeds")
+    runs, total = sweep(task, outcome, run_batch, BATCH)
+    outcome.figures |= {"runs": runs, **total}
     if runs >= ENOUGH and total["runs with election and crash"] < 0.95 * runs:
         outcome.fail("fewer than 95 % of the runs had an election and a crash")
     return outcome
