@@ -29,6 +29,8 @@ REQUIRES: Final[dict[str, dict[int, tuple[str, int]]]] = {
 }
 """Feature -> level -> (other feature, its lowest level) that must be finalised with it."""
 
+_ELIGIBLE_BY_DEFAULT: Final = 26
+
 _NEW_METADATA: Final = (8, 11, 13, 14, 15, 17, 23)
 """Levels of metadata.version from which records or fields are written that lower ones lack."""
 
@@ -102,6 +104,12 @@ def describe_level(feature: str, level: int) -> str:
     if feature == METADATA_VERSION and level in _LEVEL_NAMES:
         return f"{level} ({_LEVEL_NAMES[level]})"
     return str(level)
+
+
+def default_levels(metadata_version: int) -> dict[str, int]:
+    """What a new cluster at that level finalises beside it unless told otherwise, of the features
+    that are records of the metadata log; as Kafka's storage tool."""
+    return {ELIGIBLE_LEADER_REPLICAS: 1} if metadata_version >= _ELIGIBLE_BY_DEFAULT else {}
 
 
 def first_lost(high: int, low: int) -> int | None:

@@ -9,7 +9,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-from metadata.features import DEFAULT_METADATA_VERSION, describe_level, level_name
+from metadata.features import (
+    DEFAULT_METADATA_VERSION,
+    default_levels,
+    describe_level,
+    level_name,
+)
 from metadata.image import METADATA_VERSION
 from pykraft import storage_format
 from pykraft.cli import CommandError
@@ -137,10 +142,10 @@ def _levels(options: argparse.Namespace, *, dynamic: bool) -> dict[str, int]:
         )
     if options.release_version is not None and METADATA_VERSION in others:
         raise CommandError(f"--release-version and --feature {METADATA_VERSION}: give one of them")
-    level = DEFAULT_METADATA_VERSION
+    level = others.pop(METADATA_VERSION, DEFAULT_METADATA_VERSION)
     if options.release_version is not None:
         level = metadata_level("--release-version", options.release_version)
-    return {METADATA_VERSION: level, **others}
+    return {METADATA_VERSION: level, **default_levels(level), **others}
 
 
 def _info(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ import pytest
 from metadata.features import (
     DEFAULT_METADATA_VERSION,
     SUPPORTED,
+    default_levels,
     first_lost,
     level_name,
     level_of,
@@ -50,6 +51,11 @@ def test_unsupported_levels() -> None:
 )
 def test_what_a_downgrade_would_lose(high, low, lost):
     assert first_lost(high, low) == lost
+
+
+def test_what_a_new_cluster_finalises_beside_it():
+    assert default_levels(25) == {}
+    assert default_levels(26) == default_levels(29) == {"eligible.leader.replicas.version": 1}
 
 
 def test_what_a_level_needs(monkeypatch):

@@ -243,3 +243,20 @@ def test_a_node_whose_port_is_taken_touches_nothing(tmp_path):
     assert done.returncode == EXIT_CANNOT_LISTEN
     assert f"pykraft: not started: {place} can't be listened on" in done.stderr
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "metadata.version 25 (4.0-IV3)\n"),
+        (["--release-version", "4.1"], "27 (4.1-IV1), eligible.leader.replicas.version 1\n"),
+        (["--feature", "metadata.version=23"], "metadata.version 23 (4.0-IV1)\n"),
+        (
+            ["--release-version", "4.2", "--feature", "eligible.leader.replicas.version=0"],
+            "29 (4.2-IV1), eligible.leader.replicas.version 0\n",
+        ),
+    ],
+)
+def test_format_finalises_what_is_asked_for_and_kafkas_defaults(here, capsys, options, said):
+    assert cli.main([*FORMAT, *options]) == 0
+    assert capsys.readouterr().out.endswith(said)
