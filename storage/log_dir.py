@@ -32,7 +32,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
 METADATA_PARTITION = ("__cluster_metadata", 0)
 # So many logs are flushed or closed at a time: a file system takes their syncs together.
-_AT_ONCE = 16
+_AT_ONCE = 8
 
 
 class LogDirectory:

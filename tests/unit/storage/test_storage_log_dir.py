@@ -1,5 +1,6 @@
 """A node's log directory: lock, identity, checkpoints, marker, deletes."""
 
+import asyncio
 import random
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from storage.log_dir import LogDirectory
 from storage.names import is_marked_dir, marked_dir, parse_partition_dir
 from wire.errors import DamagedFile
 from wire.meta_properties import MetaProperties
-from world.env import AlreadyLocked
+from world.env import AlreadyLocked, SyncFailed
 from world.memory import ManualClock, Media, memory_env
 from world.real import real_env
 
@@ -191,5 +192,41 @@ def test_only_the_first_opening_after_a_clean_stop_is_trusted():
         await directory.close()
         directory = await LogDirectory.open(env, "/d")
         assert await directory.delete_due(env.clock.now_ms()) == 1
+
+    run(main())
+
+
+def test_logs_are_made_durable_some_at_a_time_and_one_that_fails_stops_no_other():
+    """A file system takes the syncs of several files together."""
+
+    async def main():
+        under_way, most = [0], [0]
+        broken = []
+
+        async def sync(path):
+            if not path.endswith(".log"):
+                return
+            under_way[0] += 1
+            most[0] = max(most[0], under_way[0])
+            await asyncio.sleep(0)
+            under_way[0] -= 1
+            if path in broken:
+                raise SyncFailed(path, "sync", "Input/output error")
+
+        media = Media(wait_for_sync=sync)
+        directory = await LogDirectory.open(memory_env(1, disk=media.mount()), "/d")
+        logs = [await directory.open_log("t", n, CONFIG, TOPIC_ID) for n in range(40)]
+        for log in logs:
+            log.append_as_leader([batch(1)], 1)
+        await directory.flush_all()
+        assert most[0] == 8
+        assert [log.recovery_point for log in logs] == [1] * 40
+        for log in logs:
+            log.append_as_leader([batch(1)], 1)
+        broken.append(logs[3].active.file.path)
+        with pytest.raises(SyncFailed):
+            await directory.close(broker_epoch=7)
+        assert [n for n, log in enumerate(logs) if log.recovery_point < 2] == [3]
+        assert not media.mount().exists("/d/.kafka_cleanshutdown")
 
     run(main())

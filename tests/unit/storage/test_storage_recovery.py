@@ -450,3 +450,36 @@ def test_epochs_that_are_not_the_logs_are_derived_anew(clean, entries):
         assert log.recovery.rebuilt == []
 
     run(main())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("harm", ["emptied", "removed", "cut"])
+def test_a_synced_segment_in_the_middle_that_is_gone_is_told(clean, harm):
+    async def main():
+        env = memory_env(1)
+        log = await Log.open(env, "/p", LogConfig(segment_bytes=300))
+        while len(log.segments) < 5:
+            log.append_as_leader([batch(2), batch(1)], 1)
+        point, bases = log.end_offset, list(log.segments)
+        await log.close()
+        path = f"/p/{bases[2]:020d}.log"
+        whole = env.disk.size(path)
+        if harm == "removed":
+            env.disk.remove(path)
+        else:
+            env.disk.open(path).truncate(0 if harm == "emptied" else whole // 2)
+        options = {"clean": True} if clean else {"recovery_point": point}
+        log = await Log.open(env, "/p", LogConfig(segment_bytes=300), **options)
+        (told,) = log.recovery.all_damage
+        assert bases[1] < told.offset < bases[3]
+        if harm != "cut":  # cut within a batch, the place of that is told
+            assert f"to {bases[3] - 1} are missing" in told.reason
+        assert log.end_offset == point, "what follows is still there"
+        assert not log.recovery.undecided
+        # Compaction leaves such holes too: where it is on, there is nothing to tell.
+        await log.close()
+        compacted = LogConfig(segment_bytes=300, cleanup_compact=True)
+        log = await Log.open(env, "/p", compacted, clean=True)
+        assert log.recovery.all_damage == []
+
+    run(main())
