@@ -20,7 +20,7 @@ from metadata.features import (
     CONTROLLER_REGISTRATION,
     SUPPORTED,
     describe_level,
-    first_lost,
+    lowest_without_loss,
     unmet,
 )
 from metadata.image import METADATA_VERSION
@@ -106,9 +106,9 @@ def _is_change(context: Context, update: _Update, levels: Mapping[str, int]) -> 
     if update.level < now and update.name == KRAFT_VERSION:
         raise update.invalid(f"{present} and never goes down")
     if update.level < now and update.kind == _UPGRADE:
-        raise update.invalid(f"{present}, which takes a safe or unsafe downgrade, not an upgrade")
+        raise update.invalid(f"{present}: that takes a safe or unsafe downgrade, not an upgrade")
     if update.level > now and update.kind != _UPGRADE:
-        raise update.invalid(f"{present}, which takes an upgrade, not a downgrade")
+        raise update.invalid(f"{present}: that takes an upgrade, not a downgrade")
     if update.name == METADATA_VERSION and update.level < now:
         _check_nothing_lost(update, now)
     needed = unmet(update.name, update.level, levels)
@@ -134,14 +134,18 @@ def _level_now(context: Context, name: str) -> int:
 
 
 def _check_nothing_lost(update: _Update, now: int) -> None:
-    lost = first_lost(now, update.level)
-    if lost is None:
+    lowest = lowest_without_loss(now)
+    if update.level >= lowest:
         return
-    described = describe_level(METADATA_VERSION, lost)
-    kept = f"at {described} the log got records that it can't hold"
-    if update.kind == _UNSAFE_DOWNGRADE:
-        raise update.invalid(f"{kept}, and unsafe downgrades are not supported")
-    raise update.invalid(f"{kept}, so the downgrade might lose metadata")
+    reason = (
+        "unsafe downgrades are not supported"
+        if update.kind == _UNSAFE_DOWNGRADE
+        else "the downgrade might lose metadata"
+    )
+    raise update.invalid(
+        f"{reason}; from {describe_level(METADATA_VERSION, now)} it can go down to "
+        f"{describe_level(METADATA_VERSION, lowest)}"
+    )
 
 
 def _check_ranges(context: Context, update: _Update) -> None:

@@ -12,8 +12,9 @@ DEFAULT_METADATA_VERSION: Final = 25
 
 ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
 
+_LOWEST: Final = 7
 SUPPORTED: Final[dict[str, tuple[int, int]]] = {
-    METADATA_VERSION: (7, 29),
+    METADATA_VERSION: (_LOWEST, 29),
     ELIGIBLE_LEADER_REPLICAS: (0, 1),
 }
 """Feature -> (lowest, highest) level. A feature that is not here has level 0 only; one comes in
@@ -112,10 +113,10 @@ def default_levels(metadata_version: int) -> dict[str, int]:
     return {ELIGIBLE_LEADER_REPLICAS: 1} if metadata_version >= _ELIGIBLE_BY_DEFAULT else {}
 
 
-def first_lost(high: int, low: int) -> int | None:
-    """The lowest level of metadata.version above `low`, at most `high`, whose metadata a cluster
-    at `low` could not hold; None where going down from `high` to `low` loses nothing."""
-    return next((level for level in _NEW_METADATA if low < level <= high), None)
+def lowest_without_loss(level: int) -> int:
+    """The lowest level of metadata.version to which a cluster at `level` can go back: the last one
+    that brought metadata which lower ones can't hold."""
+    return max((new for new in _NEW_METADATA if new <= level), default=_LOWEST)
 
 
 def unmet(name: str, level: int, levels: Mapping[str, int]) -> tuple[str, int] | None:

@@ -109,7 +109,7 @@ def test_up_and_down_again(shared_cluster):
     ("command", "said"),
     [
         ((*UP, "4.3"), "controller 10. supports levels 7"),
-        ((*UP, "3.9"), "which takes a safe or unsafe downgrade"),
+        ((*UP, "3.9"), "that takes a safe or unsafe downgrade"),
         ((*DOWN, "3.9"), "might lose metadata"),
         ((*DOWN, "3.9", "--unsafe"), "unsafe downgrades are not supported"),
         (("features", "disable", "--feature", "metadata.version"), "supports levels 7"),

@@ -6,9 +6,9 @@ from metadata.features import (
     DEFAULT_METADATA_VERSION,
     SUPPORTED,
     default_levels,
-    first_lost,
     level_name,
     level_of,
+    lowest_without_loss,
     unmet,
     unsupported,
 )
@@ -46,11 +46,11 @@ def test_unsupported_levels() -> None:
 
 
 @pytest.mark.parametrize(
-    ("high", "low", "lost"),
-    [(29, 23, None), (29, 22, 23), (25, 25, None), (22, 17, None), (17, 15, 17), (15, 7, 8)],
+    ("level", "lowest"),
+    [(29, 23), (25, 23), (23, 23), (22, 17), (17, 17), (16, 15), (8, 8), (7, 7)],
 )
-def test_what_a_downgrade_would_lose(high, low, lost):
-    assert first_lost(high, low) == lost
+def test_how_far_a_downgrade_loses_nothing(level, lowest):
+    assert lowest_without_loss(level) == lowest
 
 
 def test_what_a_new_cluster_finalises_beside_it():
