@@ -47,32 +47,50 @@ class SnapshotServer:
         self._lost = lost
         self._fail = fail
         self._checks: dict[OffsetAndEpoch, asyncio.Task[None]] = {}
+        self._reads: dict[asyncio.Task[None], None] = {}
 
     def serve(self, response: FetchSnapshotResponse, max_bytes: int, answer: Answer) -> None:
         """Fill in the slice that a response of the core is about, and give it to `answer`."""
         snapshot = response.snapshot
         if response.position or snapshot not in self._store.complete:
-            answer(*self._filled(response, max_bytes))
+            self._give(response, max_bytes, answer)
             return
         check = self._checks.get(snapshot)
         if check is None:
             check = self._checks[snapshot] = asyncio.get_running_loop().create_task(
                 self._check(snapshot), name="raft-check-snapshot"
             )
-        check.add_done_callback(lambda _: answer(*self._filled(response, max_bytes)))
+        check.add_done_callback(lambda _: self._give(response, max_bytes, answer))
 
-    def _filled(
-        self, response: FetchSnapshotResponse, max_bytes: int
-    ) -> tuple[FetchSnapshotResponse, Slice | None]:
+    def _give(self, response: FetchSnapshotResponse, max_bytes: int, answer: Answer) -> None:
         file = self._store.open(response.snapshot)
         if file is None:
-            return response._replace(error=ErrorCode.snapshot_not_found), None
+            answer(response._replace(error=ErrorCode.snapshot_not_found), None)
+            return
         left = file.size() - response.position
         if left <= 0:
-            return response._replace(error=ErrorCode.position_out_of_range), None
+            answer(response._replace(error=ErrorCode.position_out_of_range), None)
+            return
         length = min(left, max(max_bytes, 0), _SLICE_MAX)
-        found = slice_of(file, response.position, length)
-        return response._replace(size=file.size(), length=length), found
+        filled = response._replace(size=file.size(), length=length)
+        data = file.pread_nowait(length, response.position)
+        if data is not None and len(data) == length:
+            answer(filled, Slice(data, length))
+            return
+        read = asyncio.get_running_loop().create_task(
+            self._read(file, filled, answer), name="raft-read-snapshot"
+        )
+        self._reads[read] = None
+        read.add_done_callback(self._reads.pop)
+
+    async def _read(self, file: File, filled: FetchSnapshotResponse, answer: Answer) -> None:
+        """Answers with a slice that the disk has to be waited for."""
+        try:
+            data = await self._store.read(file, filled.position, filled.length)
+        except Exception as error:  # noqa: BLE001 - told to whoever ends the node
+            self._fail(error)
+            return
+        answer(filled._replace(length=len(data)), Slice(data, len(data)))
 
     async def _check(self, snapshot: OffsetAndEpoch) -> None:
         try:
@@ -87,5 +105,5 @@ class SnapshotServer:
 
     async def close(self) -> None:
         """Let what is being read come to its end."""
-        if self._checks:
-            await asyncio.wait(list(self._checks.values()))
+        if self._checks or self._reads:
+            await asyncio.wait([*self._checks.values(), *self._reads])

@@ -208,6 +208,11 @@ class SnapshotStore:
             file = self._files[snapshot] = self._disk.open(self.path(snapshot))
         return file
 
+    async def read(self, file: File, position: int, length: int) -> bytes:
+        """Bytes of a complete snapshot, however long the disk takes. Raises DiskError."""
+        data: bytes = await self._env.run_blocking(file.pread, length, position)
+        return data
+
     async def verify(self, snapshot: OffsetAndEpoch) -> None:
         """Read a complete snapshot through again, off the loop. If it isn't what it was any more
         it is set aside and SnapshotUnusable says why. Raises DiskError if that is refused."""
