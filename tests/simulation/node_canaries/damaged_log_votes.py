@@ -1,0 +1,20 @@
+RULE = "a voter whose log was damaged takes part as if it were whole"
+CAUGHT_BY = (
+    "a leader has all that was committed",
+    "committed is durable on a majority",
+    "committed never changes",
+)
+SEEDS_MAX = 30
+
+
+def install(replace):
+    from raft.metadata_log import MetadataLog
+
+    real = MetadataLog.open
+
+    async def unsafe_open(self, voters):
+        opened = await real(self, voters)
+        opened.needs_end = None
+        return opened
+
+    replace(MetadataLog, "open", unsafe_open)

@@ -1,0 +1,9 @@
+RULE = "a batch that an idempotent producer sends again is appended again"
+CAUGHT_BY = ("a record is there once",)
+SEEDS_MAX = 4
+
+
+def install(replace):
+    from storage.producers import ProducerState
+
+    replace(ProducerState, "check", lambda self, header, staged=None: None)

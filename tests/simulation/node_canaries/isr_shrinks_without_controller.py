@@ -1,0 +1,29 @@
+RULE = "a leader takes a slow replica out of the ISR without asking the controller"
+CAUGHT_BY = (
+    "a leader has all that was committed",
+    "acknowledged records are kept",
+)
+SEEDS_MAX = 6
+
+
+def install(replace):
+    from broker.partition import PartitionCore
+
+    real = PartitionCore._tick
+
+    def tick(self, event, now_ms):
+        if self.is_leader and self.pending is None:
+            self.isr = tuple(
+                r
+                for r in self.isr
+                if r == self.broker_id
+                or self.remotes[r].in_sync(self.log_end, now_ms, self.lag_max_ms)
+            )
+            self.min_isr = 1
+        return real(self, event, now_ms)
+
+    replace(PartitionCore, "_tick", tick)
+    from broker import partition
+
+    handlers = {**partition._HANDLERS, partition.Tick: tick}
+    replace(partition, "_HANDLERS", handlers)

@@ -1,0 +1,23 @@
+RULE = "a replica out of sync is elected where none in sync is alive"
+CAUGHT_BY = (
+    "leaders come from the ISR",
+    "the leader is in sync",
+)
+SEEDS_MAX = 4
+
+
+def install(replace):
+    from controller import elections
+    from controller.elections import Chosen
+
+    real = elections.choose_leader
+
+    def choose(replicas, isr, elr, current, acceptable, election, last_known=-1):
+        chosen = real(replicas, isr, elr, current, acceptable, election, last_known)
+        if chosen.leader < 0:
+            for broker in replicas:
+                if acceptable(broker):
+                    return Chosen(broker)
+        return chosen
+
+    replace(elections, "choose_leader", choose)

@@ -1,0 +1,86 @@
+"""Whole nodes under fault plans: the same few seeds always, and new ones with every commit."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from simulation.plan import to_json
+from simulation.trial import run_trial
+
+ROOT = Path(__file__).resolve().parents[2]
+CI_PARTS = 2
+CI_SECONDS = 170  # each part; at least
+CI_SEEDS = 30  # each part; at least
+
+
+def _check(verdict, total):
+    assert verdict.rule is None, (
+        f"seed {verdict.seed} at {verdict.at_ms} ms: {verdict.rule}: {verdict.detail}\n"
+        f"replay: scripts/simulate --seed {verdict.seed} --trace\n{to_json(verdict.plan)}"
+    )
+    assert verdict.coverage["calls"] >= 300, verdict.seed
+    total.update(verdict.coverage)
+
+
+def _report(total, runs, cpu_s, virtual_s):
+    print(f"\n{runs} seeds, {virtual_s / cpu_s:.0f} virtual s per CPU s")
+    print(", ".join(f"{count} {name}" for name, count in sorted(total.items())))
+
+
+def _first_seed():
+    """Moves with the commit."""
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+    commit = done.stdout.strip() or "0"
+    return int(commit[:7], 16) * 1_000
+
+
+def test_a_few_seeds_hold_every_rule():
+    total = Counter()
+    for seed in range(3):
+        _check(run_trial(seed), total)
+    assert total["faults"] >= 80
+    assert total["elections"] > 3
+
+
+@pytest.mark.ci
+@pytest.mark.skipif(os.environ.get("CI") != "true", reason="CI=true runs new seeds for minutes")
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("part", range(CI_PARTS))
+def test_new_seeds_hold_every_rule(part):
+    first = _first_seed() + part * 500
+    total, runs, virtual_s = Counter(), 0, 0.0
+    began, cpu_s = time.monotonic(), time.process_time()
+    while runs < CI_SEEDS or time.monotonic() - began < CI_SECONDS:
+        verdict = run_trial(first + runs)
+        _check(verdict, total)
+        runs += 1
+        virtual_s += verdict.at_ms / 1000
+    _report(total, runs, time.process_time() - cpu_s, virtual_s)
+    for name in ("elections", "ISR changes", "partition leader changes", "power cuts"):
+        assert total[name] >= runs, name
+    assert total["faults"] >= 30 * runs
+
+
+def test_a_seed_gives_the_same_trace_in_any_process():
+    script = (
+        "from simulation.trial import run_trial\n"
+        "verdict = run_trial(5, limit_ms=20_000)\n"
+        "print(verdict.trace, verdict.step, sorted(verdict.coverage.items()))"
+    )
+    told = [
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "77")
+    ]
+    assert told[0] == told[1]
