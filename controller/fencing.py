@@ -7,7 +7,7 @@ each partition is decided by itself, on the image of its moment.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -15,11 +15,8 @@ from controller.context import Context, Steps
 from controller.elections import Election, Wanted
 from controller.partition_changes import TopicTerms, decide, terms_of
 from metadata.image import BrokerRegistration, PartitionRegistration, TopicImage
-from metadata.records import (
-    BrokerRegistrationChangeRecord,
-    Record,
-    UnregisterBrokerRecord,
-)
+from metadata.records import BrokerRegistrationChangeRecord, Record, UnregisterBrokerRecord
+from metadata.topics import PartitionSet, in_order
 
 # Values of BrokerRegistrationChangeRecord.fenced.
 _FENCE = 1
@@ -43,7 +40,7 @@ def unfence(context: Context, broker: BrokerRegistration) -> Steps:
         broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE
     )
     terms = TopicTerms(context)
-    for topic, index, partition in _current(context, context.image.leaderless_partitions()):
+    for topic, index, partition in _current(context, context.image.topics.leaderless):
         if broker.id in partition.replicas:
             yield decide(context, topic, index, Wanted(), terms.of(topic.name))
         else:
@@ -75,7 +72,7 @@ def leave_partitions(
     """
     not_eligible = (broker_id,) if lossy else ()
     terms = TopicTerms(context)
-    held = context.image.partitions_of_broker(broker_id)
+    held = context.image.topics.held_by(broker_id)
     for topic, index, partition in _current(context, held):
         concerned = broker_id in partition.isr or broker_id == partition.leader
         if concerned or ((for_good or lossy) and broker_id in partition.elr):
@@ -97,7 +94,7 @@ def lose_directories(context: Context, broker_id: int, offline: Sequence[UUID]) 
             broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=remaining
         )
     terms = TopicTerms(context)
-    held = context.image.partitions_of_broker(broker_id)
+    held = context.image.topics.held_by(broker_id)
     for topic, index, partition in _current(context, held):
         concerned = broker_id in partition.isr or broker_id == partition.leader
         if concerned and partition.directory_of(broker_id) in offline:
@@ -162,11 +159,12 @@ def elect_preferred(
 
 
 def _current(
-    context: Context, held: Iterable[tuple[TopicImage, int]]
+    context: Context, held: PartitionSet
 ) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-    """Those of an older image's partitions that are still there, as they are at their turn."""
-    for topic, index in held:
-        now = context.image.topics_by_id.get(topic.id)
-        partition = None if now is None else now.partitions.get(index)
-        if now is not None and partition is not None:
-            yield now, index, partition
+    """Those of an older image's partitions that are still there, as they are at their turn. (The
+    older image itself is not held on to: to free it at the end would take long.)"""
+    for topic_id, index in in_order(held):
+        topic = context.image.topics_by_id.get(topic_id)
+        partition = None if topic is None else topic.partitions.get(index)
+        if topic is not None and partition is not None:
+            yield topic, index, partition

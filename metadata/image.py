@@ -27,7 +27,7 @@ from metadata.registrations import (
     TopicImage,
 )
 from metadata.replay import APPLY
-from metadata.topics import NO_TOPICS, PartitionSet, TopicsImage
+from metadata.topics import NO_TOPICS, PartitionSet, TopicsImage, in_order
 from wire.control import ControlType
 
 __all__ = [
@@ -137,8 +137,7 @@ class MetadataImage(NamedTuple):
 
     def partitions_of_broker(self, broker_id: int) -> Iterator[tuple[TopicImage, int]]:
         """(topic, partition index) of every replica assigned to a broker, in a fixed order."""
-        held = self.topics.by_broker.get(broker_id)
-        return iter(()) if held is None else self._in_order(held)
+        return self._in_order(self.topics.held_by(broker_id))
 
     def leaderless_partitions(self) -> Iterator[tuple[TopicImage, int]]:
         """(topic, partition index) of every partition without a leader, in a fixed order."""
@@ -149,10 +148,8 @@ class MetadataImage(NamedTuple):
         return self.topics.leader_counts.get(broker_id, 0)
 
     def _in_order(self, held: PartitionSet) -> Iterator[tuple[TopicImage, int]]:
-        for topic_id in sorted(held):
-            topic = self.topics.by_id[topic_id]
-            for index in sorted(held[topic_id]):
-                yield topic, index
+        for topic_id, index in in_order(held):
+            yield self.topics.by_id[topic_id], index
 
 
 EMPTY = MetadataImage(
