@@ -1,19 +1,15 @@
 """`pykraft features` on a running cluster: what it says, changes, refuses, and who hears of it."""
 
-import asyncio
 import re
 from contextlib import suppress
 
 import clusters
 import pytest
+from api_versions import finalized_features
 from waiting import wait_until
 
 from metadata.features import SUPPORTED
-from net.client import Connection
-from wire.apis import ApiKey
 from wire.errors import KafkaError
-from wire.messages import fill, request_class
-from world.real import real_env
 
 pytestmark = pytest.mark.cluster
 
@@ -32,29 +28,6 @@ def could_be_set(cluster, levels):
         admin.update_features(levels, validate_only=True)
         return True
     return False
-
-
-def finalized(address):
-    """(level of metadata.version, finalized features' epoch) as ApiVersions says it there."""
-
-    async def ask():
-        host, _, port = address.rpartition(":")
-        connection = await Connection.connect(
-            real_env(), host, int(port), client_id="test", timeout_ms=5_000
-        )
-        try:
-            request = fill(
-                request_class(ApiKey.API_VERSIONS, 4),
-                client_software_name="test",
-                client_software_version="1",
-            )
-            answer = await connection.send(request, 5_000)
-        finally:
-            connection.close()
-        levels = {one.name: one.max_version_level for one in answer.finalized_features}
-        return levels["metadata.version"], answer.finalized_features_epoch
-
-    return asyncio.run(ask())
 
 
 def test_static_voters_get_into_the_log(tmp_path):
@@ -88,15 +61,19 @@ def test_up_and_down_again(shared_cluster):
     row = next(line for line in said if line.startswith("metadata.version"))
     assert row.split(None, 1)[1].split("  ") == ["25 (4.0-IV3)", "7 (3.3-IV3)", "29 (4.2-IV1)"]
     nodes = [node["kafka"] for node in cluster.local.status()["nodes"]]
-    before = max(finalized(address)[1] for address in nodes)
+    before = max(finalized_features(address)[1] for address in nodes)
     try:
         tried = cluster.pykraft(*UP, "4.2", "--validate-only")
         assert tried == "metadata.version could be set to level 29 (4.2-IV1)\n"
         done = cluster.pykraft(*UP, "4.1")
         assert done == "metadata.version is now at level 27 (4.1-IV1)\n"
         for address in nodes:
-            wait_until(lambda a=address: finalized(a)[0] == 27, f"{address} finalises 27", 10)
-            assert finalized(address)[1] > before
+            wait_until(
+                lambda a=address: finalized_features(a)[0]["metadata.version"] == 27,
+                f"{address} finalises 27",
+                10,
+            )
+            assert finalized_features(address)[1] > before
     finally:
         assert cluster.json(*DOWN, "4.0") == {
             "levels": {"metadata.version": 25},

@@ -13,6 +13,7 @@ import jvm_node
 import kafka_jvm
 import pytest
 import traffic
+from api_versions import finalized_features
 from waiting import wait_until
 
 from admin.client import AdminClient
@@ -193,6 +194,27 @@ class Quorum:
                 value = {"log.retention.ms": str(1_000_000_000 + self.changes)}
                 admin.alter_config(BROKER_RESOURCE, "", set=value)
 
+    def finalise(self, level):
+        """Whoever leads sets metadata.version, up or down; every node that runs says so then."""
+
+        def done():
+            with self.admin() as admin:
+                now = admin.describe_features()[METADATA_VERSION]["finalized"]
+                if now != level:
+                    admin.update_features({METADATA_VERSION: level}, downgrade=level < now)
+            return True
+
+        # A controller that was wiped may still have to register.
+        wait_until(done, f"metadata.version {level} is set", 20, 0.1, errors=(KafkaError,))
+        for node in self.nodes.values():
+            if node.process is not None:
+                wait_until(
+                    lambda n=node: finalized_features(n.address)[0].get(METADATA_VERSION) == level,
+                    f"node {node.id} finalises metadata.version {level}",
+                    20,
+                    errors=(OSError,),
+                )
+
     def serves(self, broker_id):
         """Returns when the active controller has unfenced the broker."""
 
@@ -306,6 +328,7 @@ def test_two_of_ours_and_a_jvm_one(version, tmp_path):
         quorum[OUR_BROKER].start()
         quorum.serves(OUR_BROKER)
         quorum.use_topic("under-jvm", 1, OUR_BROKER)
+        quorum.finalise(26)
         quorum[first].start()
         assert quorum.leader() == 3
         # The JVM's broker under ours.
@@ -316,6 +339,8 @@ def test_two_of_ours_and_a_jvm_one(version, tmp_path):
         quorum.use_topic("under-ours", 2, JVM_BROKER, OUR_BROKER)
         quorum[3].start()
         quorum.leader()
+        quorum.finalise(25)
+        quorum.finalise(27)
         quorum.assert_same_logs()
 
 
