@@ -16,11 +16,8 @@ from controller.elections import Election, Wanted
 from controller.partition_changes import TopicTerms, decide, terms_of
 from metadata.image import BrokerRegistration, PartitionRegistration, TopicImage
 from metadata.records import BrokerRegistrationChangeRecord, Record, UnregisterBrokerRecord
+from metadata.records.types import FENCE, UNFENCE
 from metadata.topics import PartitionSet, in_order
-
-# Values of BrokerRegistrationChangeRecord.fenced.
-_FENCE = 1
-_UNFENCE = -1
 
 
 def fence(context: Context, broker: BrokerRegistration) -> Steps:
@@ -30,14 +27,14 @@ def fence(context: Context, broker: BrokerRegistration) -> Steps:
     """
     yield from leave_partitions(context, broker.id)
     yield BrokerRegistrationChangeRecord(
-        broker_id=broker.id, broker_epoch=broker.epoch, fenced=_FENCE
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=FENCE
     )
 
 
 def unfence(context: Context, broker: BrokerRegistration) -> Steps:
     """It is active again, and leads what nobody leads and it may lead."""
     yield BrokerRegistrationChangeRecord(
-        broker_id=broker.id, broker_epoch=broker.epoch, fenced=_UNFENCE
+        broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE
     )
     terms = TopicTerms(context)
     for topic, index, partition in _current(context, context.image.topics.leaderless):
