@@ -17,12 +17,20 @@ from metadata.records import UnknownRecord, decode
 from metadata.records.types import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    ClearElrRecord,
     EndTransactionRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
 )
+from metadata.topics_load import TopicsLoad
 from wire.control import ControlType
 from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_UNREADABLE_LOG, EXIT_UNSUPPORTED_LEVEL
 
+# The records beside topics and partitions that change either.
+_ON_TOPICS: Final = (RemoveTopicRecord, PartitionChangeRecord, ClearElrRecord)
 _VOTER_RECORDS: Final = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 
 
@@ -144,14 +152,25 @@ class SnapshotLoad:
 
     def __init__(self, loader: ImageLoader, image: MetadataImage) -> None:
         self._loader = loader
-        self._image = image
+        self._image = image  # without the topics that are being loaded
+        self._topics = TopicsLoad(image.topics)
 
     def add(self, values: Iterable[bytes]) -> None:
         """Apply the next values; some 10 µs each."""
         image, decode_value = self._image, self._loader.decode_value
         offset, epoch = image.last_offset, image.last_epoch
         for value in values:
-            image = image.apply(decode_value(value, offset, epoch))
+            record = decode_value(value, offset, epoch)
+            kind = type(record)
+            if kind is PartitionRecord:
+                self._topics.partition(record)
+            elif kind is TopicRecord:
+                self._topics.topic(record)
+            elif kind in _ON_TOPICS:  # no snapshot has these
+                image = image._replace(topics=self._topics.finish()).apply(record)
+                self._topics = TopicsLoad(image.topics)
+            else:
+                image = image.apply(record)
         self._image = image
 
     def finish(
@@ -162,6 +181,7 @@ class SnapshotLoad:
     ) -> ImageDelta:
         """Publish the snapshot's image; returns a full delta."""
         image = self._image._replace(
+            topics=self._topics.finish(),
             kraft_version=kraft_version,
             voters=None if voters is None else tuple(sorted(voters)),
         )

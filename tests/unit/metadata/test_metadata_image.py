@@ -379,6 +379,24 @@ def test_a_snapshot_in_slices_is_published_at_its_end() -> None:
     assert (loader.image.last_epoch, loader.image.last_timestamp_ms) == (2, 99)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_a_load_gives_what_applying_one_after_the_other_gives(seed, shuffled) -> None:
+    """Also of records that no snapshot has, in an order that none has."""
+    records = [r for r in History(seed).take(250) if type(r) is not t.FeatureLevelRecord]
+    if shuffled:
+        random.Random(seed).shuffle(records)
+    values = [encode_at(record, 25) for record in records]
+    one_by_one = build(*(decode(value).record for value in values)).at(10, 2, 99)
+    loader = ImageLoader()
+    load = loader.start_snapshot(11, 2, 99)
+    for _, batch in cut(values, random.Random(seed)):
+        load.add(batch)
+    load.finish()
+    assert loader.image.topics == one_by_one.topics
+    assert loader.image == one_by_one
+
+
 def test_the_slices_of_a_snapshot_are_small_whatever_is_in_it() -> None:
     records: list = [MV]
     for number in range(3):
