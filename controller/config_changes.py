@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from controller import eligible_replicas
 from controller.api import answer, part
@@ -19,8 +19,7 @@ from wire.errors import ErrorCode, KafkaError
 _MAX_VALUE_LENGTH = 32_767  # Kafka's limit for a string in a record
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(NamedTuple):
     """A thing with configs: type 2 is a topic, 4 a broker ("" for all of them)."""
 
     type: int
@@ -108,10 +107,7 @@ def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
     """Runs `change(context, resource, asked) -> records` for every resource of the request; each
     fails or succeeds by itself."""
     entity = request.entity
-    counts: dict[Resource, int] = {}
-    for asked in entity.resources:
-        resource = resource_of(asked)
-        counts[resource] = counts.get(resource, 0) + 1
+    counts = Counter(map(resource_of, entity.resources))
     records: list[Record] = []
     cleared: list[Record] = []
     results: dict[Resource, Any] = {}

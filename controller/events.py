@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from metadata.image import MetadataImage
 from metadata.records import Record
 from wire.errors import ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(NamedTuple):
     """Who asks: the authenticated name, e.g. `User:ANONYMOUS`, and the address it came from."""
 
     kind: str = "User"
@@ -20,8 +18,7 @@ class Principal:
     host: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(NamedTuple):
     """A decoded Kafka request. `token` comes back in the Reply and means nothing to the core.
 
     `timeout_ms` is how long the caller waits for the commit; None takes the core's own limit.
@@ -31,12 +28,11 @@ class ApiRequest:
     api_key: int
     api_version: int
     entity: Any
-    principal: Principal = field(default_factory=Principal)
+    principal: Principal = Principal()
     timeout_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BecameLeader:
+class BecameLeader(NamedTuple):
     """This node leads the quorum and has applied everything before its epoch.
 
     `image` is the committed state outside any open transaction; `next_offset` is where the next
@@ -50,20 +46,17 @@ class BecameLeader:
     open_transaction: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LostLeadership:
+class LostLeadership(NamedTuple):
     """Another node leads, or none is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """All offsets below `high_watermark` are committed."""
 
     high_watermark: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogEndMoved:
+class LogEndMoved(NamedTuple):
     """The quorum itself appended control records: the next record goes to `next_offset`, and
     kraft.version is what those records say."""
 
@@ -71,13 +64,11 @@ class LogEndMoved:
     kraft_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(NamedTuple):
     """Time has passed; see `Controller.next_deadline_ms`."""
 
 
-@dataclass(frozen=True, slots=True)
-class KraftVersionUpgraded:
+class KraftVersionUpgraded(NamedTuple):
     """What the effect UpgradeKraftVersion of this token came to; `error` none if it was done."""
 
     token: int
@@ -96,8 +87,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AppendRecords:
+class AppendRecords(NamedTuple):
     """Append `values` as one atomic batch in `epoch`; its first record must get `base_offset`."""
 
     values: tuple[bytes, ...]
@@ -105,8 +95,7 @@ class AppendRecords:
     base_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """Answer the request of `token` with this response entity.
 
     `refused` is set where the whole request got this one error.
@@ -117,8 +106,7 @@ class Reply:
     refused: ErrorCode | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class UpgradeKraftVersion:
+class UpgradeKraftVersion(NamedTuple):
     """Have the quorum raise its own feature, or say whether it could (`validate_only`); answered
     by the event KraftVersionUpgraded once that is committed."""
 
@@ -127,8 +115,7 @@ class UpgradeKraftVersion:
     validate_only: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(NamedTuple):
     """Something an operator should know: `event` is a fixed text, `fields` its particulars."""
 
     event: str

@@ -49,6 +49,9 @@ from wire.errors import DecodeError, ErrorCode, FatalError, KafkaError
 from wire.messages import RequestHeader
 from world.env import DiskError, Env
 
+# What the quorum itself tells: it knows where its log ends.
+_OF_THE_QUORUM = (BecameLeader, LostLeadership, LogEndMoved)
+
 
 class Quorum(Protocol):
     """What the controller needs of the Raft node."""
@@ -298,7 +301,7 @@ class ControllerShell:
         """
         core = self._core
         now_ms = self._env.clock.now_ms()
-        if core.active and not isinstance(event, BecameLeader | LostLeadership | LogEndMoved):
+        if core.active and not isinstance(event, _OF_THE_QUORUM):
             end_offset = self._quorum.end_offset
             if end_offset < core.next_offset:
                 # Another leader has cut our log already: what follows is answered as a standby.

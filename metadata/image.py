@@ -90,7 +90,8 @@ class MetadataImage(NamedTuple):
 
     def at(self, offset: int, epoch: int, timestamp_ms: int) -> MetadataImage:
         """The same state, standing at that offset (the last one applied) of the log."""
-        return self._replace(last_offset=offset, last_epoch=epoch, last_timestamp_ms=timestamp_ms)
+        # As `_replace` on the last three fields, which is slower; this runs for every change.
+        return tuple.__new__(MetadataImage, (*self[:-3], offset, epoch, timestamp_ms))
 
     @property
     def topics_by_name(self) -> Map[str, TopicImage]:

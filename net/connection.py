@@ -307,7 +307,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 return
         if slot is self._slots[0] and not self._reading and not self._flush_asked:
             self._flush_asked = True
-            asyncio.get_running_loop().call_soon(self._flush_and_go_on)
+            self._server.flush_soon(self._flush_and_go_on)
 
     def _encode(self, header: RequestHeader, entity: Any) -> tuple[bytes] | None:
         """The frame of a response entity; None, and no connection any more, where it is none."""

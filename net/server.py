@@ -66,6 +66,7 @@ class Server:
         self.port = config.port
         self._on_fatal = on_fatal
         self._connections: dict[int, ServerConnection] = {}
+        self._to_flush: list[Callable[[], None]] = []
         self._numbers = 0
         self._listener: asyncio.AbstractServer | None = None
         self._sweep: asyncio.TimerHandle | None = None
@@ -118,6 +119,18 @@ class Server:
         self.counters.accepted += 1
         self.counters.connections = len(self._connections)
         return True
+
+    def flush_soon(self, call: Callable[[], None]) -> None:
+        """Has `call` made after what runs now, with those of all other connections that have
+        answers to send by then: one entry in the loop's queue serves a whole commit."""
+        if not self._to_flush:
+            asyncio.get_running_loop().call_soon(self._flush_all)
+        self._to_flush.append(call)
+
+    def _flush_all(self) -> None:
+        calls, self._to_flush = self._to_flush, []
+        for call in calls:
+            call()
 
     def forget(self, connection: ServerConnection) -> None:
         """A connection is gone for good."""

@@ -1,7 +1,8 @@
 """How a node answers Fetch, FetchSnapshot, BeginQuorumEpoch and EndQuorumEpoch.
 
 A fetch is answered at once if there are records past its offset, or if its sender doesn't know
-our high watermark yet (KIP-1166); otherwise it is parked until there are, or its wait is over.
+our high watermark yet (KIP-1166; a voter is told of it a little later if no records come);
+otherwise it is parked until there are, or its wait is over.
 """
 
 from __future__ import annotations
@@ -108,7 +109,13 @@ def _answer_or_park(
     if request.offset < q.log.end:
         answer_fetch(q, role, parked.token, key, read_from=request.offset)
         return
-    if parked.deadline_ms <= q.now_ms or not _knows_high_watermark(q, role, request, progress):
+    informed = _knows_high_watermark(q, role, request, progress)
+    if not informed and q.voters.contains(key):
+        # A voter's part in the commit is done: the news can wait for the next records, if they
+        # come soon, and one round trip carries both.
+        parked.deadline_ms = min(parked.deadline_ms, q.now_ms + q.config.news_wait_max_ms)
+        informed = True
+    if parked.deadline_ms <= q.now_ms or not informed:
         answer_fetch(q, role, parked.token, key)
         return
     role.parked[parked.token] = parked

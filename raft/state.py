@@ -78,6 +78,8 @@ class QuorumConfig:
     # Pre-votes disturb nobody, so a lost one is tried again sooner than a lost vote.
     pre_vote_backoff_max_ms: int = 250
     observer_session_ms: int = 300_000
+    # A voter hears of a higher high watermark with the next records, or after this.
+    news_wait_max_ms: int = 5
     # The listener on which every voter must be reached.
     listener_name: str = "CONTROLLER"
     # Whether a controller that isn't a voter asks to be made one (KIP-853).

@@ -22,6 +22,12 @@ class Record(NamedTuple):
     headers: Headers
 
 
+def _zigzag(value: int) -> bytes:
+    out = bytearray()
+    put_varint(out, value)
+    return bytes(out)
+
+
 def put_varint(out: bytearray, value: int) -> None:
     """Append the zigzag varint of a 64-bit signed integer."""
     value = (value << 1) ^ (value >> 63)
@@ -35,6 +41,8 @@ def read_varint(data: bytes, pos: int, max_bytes: int = 10) -> tuple[int, int]:
     """A zigzag varint and the position after it. IndexError where the bytes end."""
     byte = data[pos]
     pos += 1
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), pos
     value = byte & 0x7F
     shift = 7
     start = pos
@@ -56,10 +64,31 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
         out += value
 
 
+# Of the numbers that are frequent: offset deltas and lengths.
+_ZIGZAG = [_zigzag(number) for number in range(2048)]
+
+
+def _put_bare(out: bytearray, delta: int, value: bytes) -> None:
+    """A record of the base timestamp without key and headers, as the metadata log has them."""
+    size, offset = _ZIGZAG[len(value)], _ZIGZAG[delta]
+    # Attributes and timestamp delta 0, key length -1, no headers: four bytes.
+    out += _ZIGZAG[4 + len(offset) + len(size) + len(value)]
+    out += b"\x00\x00"
+    out += offset
+    out += b"\x01"
+    out += size
+    out += value
+    out.append(0)
+
+
 def encode_records(records: Sequence[RecordTuple], base_timestamp: int) -> bytes:
     """The records' bytes, at consecutive offset deltas from 0."""
     out = bytearray()
     for delta, (timestamp, key, value, headers) in enumerate(records):
+        bare = key is None and not headers and timestamp == base_timestamp
+        if bare and value is not None and delta < 2048 and len(value) < 2000:
+            _put_bare(out, delta, value)
+            continue
         body = bytearray(1)
         put_varint(body, timestamp - base_timestamp)
         put_varint(body, delta)

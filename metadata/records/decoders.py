@@ -1,8 +1,9 @@
-"""Decoding of record bodies: a general reader on the schemas, and two written by hand.
+"""Decoding of record bodies: a general reader on the schemas, and three written by hand.
 
-PartitionRecord and PartitionChangeRecord are nearly all of a busy log and of a snapshot, so
-theirs are plain code; tests hold them against the general reader. All of them check a length
-against the bytes at hand before they allocate, and pass over tagged fields they don't know.
+PartitionRecord, PartitionChangeRecord and ConfigRecord are nearly all of a busy log and of a
+snapshot, so theirs are plain code; tests hold them against the general reader. All of them check
+a length against the bytes at hand before they allocate, and pass over tagged fields that they
+don't know.
 """
 
 import struct
@@ -18,6 +19,7 @@ from metadata.records.types import (
     NO_LEADER_CHANGE,
     RECOVERY_RECOVERED,
     RECOVERY_UNCHANGED,
+    ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
 )
@@ -205,6 +207,33 @@ def _read_partition_change(
     return record, position
 
 
+def _string(buffer: Any, position: int) -> tuple[str | None, int]:
+    count, start = read_uvarint(buffer, position)
+    if count == 0:
+        return None, start
+    end = start + count - 1
+    if end > len(buffer):
+        raise DecodeError(f"string of {count - 1} bytes, {len(buffer) - start} left")
+    try:
+        return str(buffer[start:end], "utf-8"), end
+    except UnicodeDecodeError as error:
+        raise DecodeError("a string is not UTF-8") from error
+
+
+def _read_config(buffer: Any, position: int) -> tuple[ConfigRecord, int]:
+    resource_type, position = _int8(buffer, position)
+    resource, position = _string(buffer, position)
+    name, position = _string(buffer, position)
+    value, position = _string(buffer, position)
+    if resource is None or name is None:
+        raise DecodeError("ResourceName and Name must not be null")
+    position = _read_tags(buffer, position, {}, [])
+    record = ConfigRecord(
+        resource_type=resource_type, resource_name=resource, name=name, value=value
+    )
+    return record, position
+
+
 def _zero_uuid_fixer(schemas: tuple[FieldSchema, ...]) -> Callable[[Any], None]:
     """The general reader gives the zero UUID as None, kio's custom; this puts the zero back."""
     singles = [f.name for f in schemas if f.kafka_type == "uuid" and not f.is_array]
@@ -262,6 +291,8 @@ def body_reader(cls: Any, version: int) -> BodyReader:
     or struct.error where the bytes end too early."""
     if cls is PartitionRecord:
         return lambda buffer, position: _read_partition(buffer, position, version)
+    if cls is ConfigRecord:
+        return _read_config
     if cls is PartitionChangeRecord:
         return lambda buffer, position: _read_partition_change(buffer, position, version)
     return general_reader(cls, version)

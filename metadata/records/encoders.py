@@ -1,7 +1,7 @@
-"""Encoding of record bodies: a generic writer built from the schema, and two written by hand.
+"""Encoding of record bodies: a generic writer built from the schema, and three written by hand.
 
-PartitionRecord and PartitionChangeRecord are nearly all of a busy log, so theirs are plain code;
-tests hold them against the generic ones.
+PartitionRecord, PartitionChangeRecord and ConfigRecord are nearly all of a busy log, so theirs are
+plain code; tests hold them against the generic ones.
 """
 
 import struct
@@ -15,6 +15,7 @@ from metadata.records.types import (
     NO_LEADER_CHANGE,
     RECOVERY_RECOVERED,
     RECOVERY_UNCHANGED,
+    ConfigRecord,
     PartitionChangeRecord,
     PartitionRecord,
 )
@@ -24,6 +25,7 @@ Writer = Callable[[bytearray, Any], None]
 _ID_AND_UUID: Final = struct.Struct(">i16s")
 _LEADER_AND_EPOCHS: Final = struct.Struct(">iii")
 _INT32: Final = struct.Struct(">i")
+_INT8: Final = struct.Struct(">b")
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
@@ -222,11 +224,24 @@ def _write_partition_change(out: bytearray, record: PartitionChangeRecord, versi
     out[count_at] = count
 
 
+def _write_config(out: bytearray, record: ConfigRecord) -> None:
+    resource, name = record.resource_name.encode(), record.name.encode()
+    out += _INT8.pack(record.resource_type)
+    write_uvarint(out, len(resource) + 1)
+    out += resource
+    write_uvarint(out, len(name) + 1)
+    out += name
+    _write_string(out, record.value)
+    out.append(0)
+
+
 @cache
 def record_writer(cls: Any, version: int) -> Writer:
     """The body writer of a record type in one of its versions."""
     if cls is PartitionRecord:
         return lambda out, record: _write_partition(out, record, version)
+    if cls is ConfigRecord:
+        return _write_config
     if cls is PartitionChangeRecord:
         return lambda out, record: _write_partition_change(out, record, version)
     return body_writer(cls, version)

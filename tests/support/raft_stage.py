@@ -28,7 +28,7 @@ from wire.errors import ErrorCode
 
 MESSAGE_MS = 5
 FSYNC_MS = 1
-CONFIG = QuorumConfig(fetch_max_wait_ms=300)
+CONFIG = QuorumConfig(fetch_max_wait_ms=300, news_wait_max_ms=0)
 
 
 class Patience(random.Random):

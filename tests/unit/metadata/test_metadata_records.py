@@ -149,7 +149,7 @@ def test_unknown_tagged_fields_are_passed_over() -> None:
     assert decode(b"\x01\x05\x00" + later[3:]).record == PartitionChangeRecord()
 
 
-@pytest.mark.parametrize("cls", [PartitionRecord, PartitionChangeRecord])
+@pytest.mark.parametrize("cls", [PartitionRecord, PartitionChangeRecord, ConfigRecord])
 @settings(max_examples=300, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_hand_written_decoders_equal_the_general_one(cls, seed) -> None:
@@ -168,7 +168,7 @@ def test_hand_written_decoders_equal_the_general_one(cls, seed) -> None:
         assert decode(bytes(value)).record == expected
 
 
-@pytest.mark.parametrize("cls", [PartitionRecord, PartitionChangeRecord])
+@pytest.mark.parametrize("cls", [PartitionRecord, PartitionChangeRecord, ConfigRecord])
 def test_hand_written_encoders_equal_the_generic_one(cls) -> None:
     rng = random.Random(3)
     for version in range(cls.MAX_VERSION + 1):

@@ -80,7 +80,7 @@ class Core:
             history=VoterHistory(
                 VoterSet(Voter(ReplicaKey(i)) for i in range(1, voters + 1)), found
             ),
-            config=config or QuorumConfig(),
+            config=config or QuorumConfig(news_wait_max_ms=0),
             chance=random.Random(seed),
             log=log or LogView(),
             stored=stored or ElectionState(),
