@@ -20,6 +20,7 @@ from metadata.records import FeatureLevelRecord, Record, decode, encode
 from raft.config import DIRECTORY
 from raft.snapshots import BOOTSTRAP, file_name
 from raft.voters import MAX_KRAFT_VERSION, VoterSet, record_of
+from storage.leftovers import make_directory
 from wire import meta_properties
 from wire.batch import build_batch, decode_records, iter_headers
 from wire.control import (
@@ -154,7 +155,7 @@ async def format_directories(
                 f"{directory} is formatted already (it has {META_PROPERTIES}); nothing was changed",
             )
     for directory in directories:
-        env.disk.make_dirs(directory)
+        await make_directory(env.disk, directory)
         wall_ms = env.clock.wall_ms()
         await env.disk.replace(
             f"{directory}/{BOOTSTRAP_CHECKPOINT}", encode_bootstrap(records, wall_ms)

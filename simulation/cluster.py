@@ -14,6 +14,7 @@ from pykraft.node import Node
 from pykraft.node_config import NodeConfig, parse_node_config
 from pykraft.node_files import NodeSpec, node_properties
 from pykraft.storage_format import format_directories
+from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
 from simulation.machine import Machine, OnError
 from simulation.network import Network, host_name
 from simulation.world import World
@@ -48,7 +49,8 @@ def _spec(node_id: int, roles: tuple[str, ...]) -> NodeSpec:
 class Cluster:
     """The machines of one cluster, formatted; `start` starts a node on each.
 
-    `properties` are added to every node's.
+    `properties` are added to every node's. `dynamic` is a quorum with kraft.version 1, whose voters
+    may change; `levels` are those of features beside metadata.version.
     """
 
     def __init__(
@@ -58,54 +60,77 @@ class Cluster:
         nodes: Sequence[NodeSpec],
         properties: Mapping[str, str],
         on_error: OnError,
+        *,
+        dynamic: bool = False,
+        levels: Mapping[str, int] | None = None,
     ) -> None:
         self.nodes = list(nodes)
         self.machines: dict[int, Machine] = {}
-        chance = world.chance("identities")
-        cluster_id = uuids.to_text(ChanceIds(chance).uuid())
+        self.cluster_id = ""
+        self._world = world
+        self._levels = {METADATA_VERSION: DEFAULT_METADATA_VERSION, **(levels or {})}
+        ids = ChanceIds(world.chance("identities"))
+        self.cluster_id = uuids.to_text(ids.uuid())
+        voters = VoterSet(_voter(spec, ids) for spec in nodes if spec.controller)
         for spec in nodes:
-            config = _config(spec, nodes, properties)
+            config = _config(spec, nodes, properties, dynamic=dynamic)
             main = partial(run_node, config)
             machine = Machine(world, network, host_name(spec.id), spec.id, main, on_error)
             self.machines[spec.id] = machine
-            _format(machine, spec.id, cluster_id, world)
+            self._format(machine, voters if dynamic and spec.controller else None)
 
     def start(self) -> None:
         """Starts every node that doesn't run."""
         for machine in self.machines.values():
             machine.start()
 
+    def replace_disk(self, node_id: int) -> None:
+        """A new, formatted disk for a machine that is down; a voter's, who is none any more."""
+        machine = self.machines[node_id]
+        assert not machine.running, machine.name
+        self._world.tell(machine.name, "gets a new disk")
+        machine.disk.wipe()
+        self._format(machine, None)
 
-def _config(spec: NodeSpec, nodes: Sequence[NodeSpec], properties: Mapping[str, str]) -> NodeConfig:
-    values = node_properties(spec, nodes, Path(DATA))
-    return parse_node_config({**values, **properties})
+    def _format(self, machine: Machine, voters: VoterSet | None) -> None:
+        chance = self._world.chance(f"format {machine.number} {machine.lives}")
 
+        async def run_blocking(*_: object) -> None:
+            raise AssertionError("formatting does no blocking work")
 
-def _format(machine: Machine, node_id: int, cluster_id: str, world: World) -> None:
-    chance = world.chance(f"format {node_id}")
+        env = Env(
+            clock=machine.clock,
+            chance=chance,
+            ids=ChanceIds(chance),
+            disk=machine.disk.mount(),
+            run_blocking=run_blocking,
+        )
 
-    async def run_blocking(*_: object) -> None:
-        raise AssertionError("formatting does no blocking work")
-
-    env = Env(
-        clock=machine.clock,
-        chance=chance,
-        ids=ChanceIds(chance),
-        disk=machine.disk.mount(),
-        run_blocking=run_blocking,
-    )
-
-    async def format_it() -> None:
-        await format_directories(
+    _finish_at_once(
+        format_directories(
             env,
             [DATA],
             node_id=node_id,
             cluster_id=cluster_id,
             levels={METADATA_VERSION: DEFAULT_METADATA_VERSION},
         )
-        await env.disk.sync_dir("/")
+    )
 
-    _finish_at_once(format_it())
+
+def _voter(spec: NodeSpec, ids: ChanceIds) -> Voter:
+    endpoints = {"CONTROLLER": (host_name(spec.id), CONTROLLER_PORT)}
+    return Voter(ReplicaKey(spec.id, ids.uuid()), endpoints, 0, MAX_KRAFT_VERSION)
+
+
+def _config(
+    spec: NodeSpec, nodes: Sequence[NodeSpec], properties: Mapping[str, str], *, dynamic: bool
+) -> NodeConfig:
+    values = node_properties(spec, nodes, Path(DATA))
+    if dynamic:
+        del values["controller.quorum.voters"]
+        servers = [node.controller for node in nodes if node.controller]
+        values["controller.quorum.bootstrap.servers"] = ",".join(servers)
+    return parse_node_config({**values, **properties})
 
 
 def _finish_at_once(work: Coroutine[Any, Any, None]) -> None:

@@ -1,6 +1,7 @@
 """Formatting log directories: all or none, and only with levels that are supported."""
 
 import asyncio
+import random
 
 import pytest
 
@@ -46,6 +47,14 @@ def test_every_directory_gets_an_identity_and_bootstrap_records():
     assert read_bootstrap(env, "/a") == [
         FeatureLevelRecord(name="metadata.version", feature_level=25)
     ]
+
+
+def test_a_formatted_directory_outlives_the_power():
+    for seed in range(20):
+        env = memory_env()
+        format_(env, "/var/lib/a")
+        after = memory_env(disk=env.disk.crash(random.Random(seed)))
+        assert identity(after, "/var/lib/a").node_id == 7
 
 
 def test_a_formatted_directory_is_refused_and_nothing_changes():
