@@ -105,16 +105,17 @@ class Cluster:
             disk=machine.disk.mount(),
             run_blocking=run_blocking,
         )
-
-    _finish_at_once(
-        format_directories(
-            env,
-            [DATA],
-            node_id=node_id,
-            cluster_id=cluster_id,
-            levels={METADATA_VERSION: DEFAULT_METADATA_VERSION},
+        _finish_at_once(
+            format_directories(
+                env,
+                [DATA],
+                node_id=machine.number,
+                cluster_id=self.cluster_id,
+                levels=self._levels,
+                metadata_directory=DATA,
+                voters=voters,
+            )
         )
-    )
 
 
 def _voter(spec: NodeSpec, ids: ChanceIds) -> Voter:

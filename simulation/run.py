@@ -49,6 +49,8 @@ class Simulation:
         controllers: int = 3,
         brokers: int = 3,
         properties: Mapping[str, str] | None = None,
+        dynamic: bool = False,
+        levels: Mapping[str, int] | None = None,
         telling: bool = False,
         dump: list[str] | None = None,
     ) -> None:
@@ -69,7 +71,15 @@ class Simulation:
             cache_logger_on_first_use=False,
         )
         nodes = specs(controllers, brokers)
-        self.cluster = Cluster(self.world, self.network, nodes, properties or {}, self._unexpected)
+        self.cluster = Cluster(
+            self.world,
+            self.network,
+            nodes,
+            properties or {},
+            self._unexpected,
+            dynamic=dynamic,
+            levels=levels,
+        )
         self.cluster.start()
 
     # -- what is going on --------------------------------------------------------------------

@@ -19,12 +19,14 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
+from metadata.features import ELIGIBLE_LEADER_REPLICAS
 from metadata.image import MetadataImage
 from metadata.records.types import NO_LEADER
 from pykraft.node import Node
 from raft.config import DIRECTORY
 from raft.synced_offset import SyncedOffset
 from simulation.checks.watcher import Watcher
+from simulation.clients.operator import Change, Operator
 from simulation.cluster import DATA
 from simulation.machine import Machine
 from simulation.plan import ACTIVE, Cast, Fault, Plan, Target
@@ -36,7 +38,6 @@ from wire.errors import DecodeError
 _LOOK_EVERY_MS = 20
 _RESTART_AFTER_MS = 1_000
 _NEVER = 1 << 60
-ELR = "eligible.leader.replicas.version"
 
 
 class Saboteur:
@@ -48,6 +49,7 @@ class Saboteur:
         self.done: Counter[str] = Counter()
         self.left_out: Counter[str] = Counter()
         self.calm = False
+        self.operator: Operator | None = None
         self._simulation = simulation
         self._cast = cast
         self._watcher = watcher
@@ -75,6 +77,7 @@ class Saboteur:
             "fail_sync": self._fail_sync,
             "flip": self._flip,
             "clock": self._clock,
+            "member": self._member,
         }
         for fault in plan:
             simulation.at(fault.at_ms, partial(self._perform, fault))
@@ -143,7 +146,7 @@ class Saboteur:
 
     def _has_elr(self) -> bool:
         image = self._image()
-        return image is not None and image.features.get(ELR, 0) >= 1
+        return image is not None and image.features.get(ELIGIBLE_LEADER_REPLICAS, 0) >= 1
 
     def _forget_whole(self) -> None:
         """Brokers are whole again once they are in sync in a new life."""
@@ -346,8 +349,11 @@ class Saboteur:
 
     def _flip(self, fault: Fault, node_id: int) -> bool:
         """Damages the metadata log of a controller, if all the others' are whole."""
-        if not all(self._is_whole(n) for n in self._cast.controllers if n != node_id):
+        others = [n for n in self._cast.controllers if n != node_id]
+        if not all(self._is_whole(n) for n in others):
             return False
+        if self.operator is None or not self.operator.idle:
+            return False  # with a voter out, one more is a majority
         machine = self._simulation.machine(node_id)
         machine.kill(power=True)
         self._down(node_id, int(fault.args["down_ms"]))
@@ -358,6 +364,33 @@ class Saboteur:
         machine.flip_bit(path, position, 0x10)
         self._watcher.quorum.spoiled[node_id] = None
         return True
+
+    def _member(self, fault: Fault, node_id: int) -> bool:
+        """A controller leaves the quorum and comes back, now and then with another disk. While
+        it is out the others are too few to lose any, so they have to be whole."""
+        operator = self.operator
+        if operator is None or not operator.idle:
+            return False
+        if node_id not in self._cast.controllers or len(self._cast.controllers) < 3:
+            return False
+        if not all(self._is_whole(n) for n in self._cast.controllers):
+            return False
+        new_disk = fault.args["place"] < 0.4
+        operator.ask(Change(node_id, int(fault.args["down_ms"]), new_disk=new_disk))
+        return True
+
+    def replace_disk(self, node_id: int) -> None:
+        """A machine's disk is taken out, and it starts with another."""
+        simulation = self._simulation
+
+        def replace() -> None:
+            simulation.machine(node_id).kill(power=True)
+            simulation.cluster.replace_disk(node_id)
+            self._up_at[node_id] = simulation.now_ms + 100
+            simulation.world.count("replaced disks")
+
+        # Not in the step of whoever asked: that is another machine's.
+        simulation.at(simulation.now_ms, replace)
 
     def _is_whole(self, node_id: int) -> bool:
         node: Node | None = self._simulation.node(node_id)

@@ -15,13 +15,16 @@ from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from broker.replica import Replica
+from metadata.features import ELIGIBLE_LEADER_REPLICAS
 from metadata.records.types import NO_LEADER
 from simulation.checks import Violation
 from simulation.checks.watcher import Watcher
 from simulation.clients.admin import CONFIG, AdminClient, create_topic
 from simulation.clients.links import Client, Links, NoAnswer, NotSent
+from simulation.clients.operator import Operator
 from simulation.clients.records import Consumer, Producer
 from simulation.cluster import BROKER_PORT, CONTROLLER_PORT
 from simulation.history import History, Outcome
@@ -42,7 +45,6 @@ PARTITIONS = 2
 CAREFUL, LOOSE, LATE = "careful", "loose", "late"
 """The topics of the data clients: acks=all only; acks 0 and 1; one made after the chaos."""
 
-_NOT_THERE_YET = ("member",)
 _LOOK_EVERY_MS = 200
 
 
@@ -62,9 +64,13 @@ class Verdict:
     story: list[str] = field(default_factory=list)
 
 
+def _settings(seed: int) -> random.Random:
+    return random.Random(f"{seed}/settings")
+
+
 def properties(seed: int) -> dict[str, str]:
     """The settings of a seed's nodes: short times, small logs, so that much happens."""
-    chance = random.Random(f"{seed}/settings")
+    chance = _settings(seed)
     return {
         "min.insync.replicas": "2",
         "replica.lag.time.max.ms": chance.choice(("1500", "4000")),
@@ -82,6 +88,11 @@ def properties(seed: int) -> dict[str, str]:
     }
 
 
+def levels(seed: int) -> dict[str, int]:
+    """Feature levels of a seed: eligible leader replicas in most."""
+    return {ELIGIBLE_LEADER_REPLICAS: int(random.Random(f"{seed}/levels").random() < 0.7)}
+
+
 class Trial:
     """One run; `run` once."""
 
@@ -95,11 +106,15 @@ class Trial:
         telling: bool = False,
     ) -> None:
         self.seed = seed
+        # Voters that may change, in two thirds of the seeds with a quorum to change.
+        self.dynamic = controllers >= 3 and _settings(seed).random() < 0.67
         self.simulation = Simulation(
             seed,
             controllers=controllers,
             brokers=brokers,
             properties=properties(seed),
+            dynamic=self.dynamic,
+            levels=levels(seed),
             telling=telling,
         )
         machines = self.simulation.machines
@@ -111,11 +126,13 @@ class Trial:
         cast = Cast(tuple(self.controllers), tuple(self.brokers))
         if plan is None:
             plan = draw(
-                seed, cast, start_ms=CHAOS_BEGINS_MS, end_ms=CHAOS_ENDS_MS, without=_NOT_THERE_YET
+                seed,
+                cast,
+                start_ms=CHAOS_BEGINS_MS,
+                end_ms=CHAOS_ENDS_MS,
+                without=() if self.dynamic else ("member",),
             )
         self.plan = plan
-        for machine in machines:
-            machine.disk.root.harden(1 << 30)  # the mount point is there for good
         self.watcher = Watcher({machine.number: machine.disk for machine in machines})
         self.simulation.on_step.append(self.watcher.after_step)
         self.simulation.on_log.append(self.watcher.on_log)
@@ -125,6 +142,7 @@ class Trial:
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self._chaos_steps: int | None = None
+        self.operator: Operator
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -163,7 +181,7 @@ class Trial:
         self.clients.clear()
         self.producers.clear()
         self.consumers.clear()
-        del self.watcher, self.saboteur
+        del self.watcher, self.saboteur, self.operator
 
     def _phases(self, limit_ms: int) -> None:
         self._set_up()
@@ -250,6 +268,19 @@ class Trial:
             )
             self.clients.append(client)
             self._spawn(name, client.run())
+        _, env = self.simulation.client_env("operator")
+        self.operator = Operator(
+            env,
+            "operator",
+            self.controllers,
+            self.history,
+            self.simulation.cluster.cluster_id,
+            self._directory_of,
+            self.saboteur.replace_disk,
+        )
+        self.clients.append(self.operator)
+        self._spawn("operator", self.operator.run())
+        self.saboteur.operator = self.operator
         self._produce("idem", CAREFUL, acks=records.ALL, idempotent=True, every_ms=500)
         self._produce("all", CAREFUL, acks=records.ALL, idempotent=False, every_ms=900)
         self._produce("one", LOOSE, acks=1, idempotent=False, every_ms=900)
@@ -347,6 +378,12 @@ class Trial:
 
         return read
 
+    def _directory_of(self, node_id: int) -> UUID | None:
+        node = self.simulation.node(node_id)
+        if node is None or node.raft is None:
+            return None
+        return node.raft.config.directory_id
+
     def _is_active(self, node_id: int) -> bool:
         node = self.simulation.node(node_id)
         return node is not None and node.controller is not None and node.controller.active
@@ -391,6 +428,8 @@ class Trial:
         active = [n for n in self.controllers if self._is_active(n)]
         if len(active) != 1:
             return f"active controllers: {active}"
+        if not self.operator.idle:
+            return "a controller is not back in the quorum"
         image = self.watcher.images.newest
         assert image is not None
         for name, topic in image.topics.by_name.items():
@@ -444,6 +483,7 @@ class Trial:
         total.update({f"left out {kind}": n for kind, n in self.saboteur.left_out.items()})
         total.update({f"call {name}": n for name, n in self.history.counts().items()})
         total["calls"] = len(self.history.calls)
+        total["membership changes"] = self.operator.done
         total["faults"] = sum(self.saboteur.done.values())
         return dict(sorted(total.items()))
 

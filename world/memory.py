@@ -230,6 +230,13 @@ class Media:
         node.content[position] ^= mask
         node.durable = bytearray(node.content)
 
+    def wipe(self) -> None:
+        """Another disk, empty, in its place; nobody waits or watches any more."""
+        self.kill()
+        self.root = _Directory()
+        self.wait_for_sync = None
+        self.before_change = _nobody_watches
+
     def write_part(self, path: str, position: int, data: bytes) -> None:
         """A write that its process did not live to finish: so much of it got there."""
         node = self.find(path)

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from simulation.clients.links import Address, Build, Client, NoAnswer, NotSent
+from simulation.clients.links import Address, Build, Client, NoAnswer, NotSent, find_active
 from simulation.history import Call, History, Outcome
 from simulation.models.topics import ABSENT, EXISTS
 from wire.apis import ApiKey, ErrorCode
@@ -86,21 +86,7 @@ class AdminClient(Client):
         """The active controller as some controller knows it."""
         if self._active is not None:
             return self._active
-        asked = self.chance.choice(self._controllers)
-
-        def build(version: int, module: ModuleType) -> Any:
-            return fill(
-                module.DescribeClusterRequest,
-                include_cluster_authorized_operations=False,
-                endpoint_type=2,
-                include_fenced_brokers=False,
-            )
-
-        try:
-            answer = await self.links.call(asked, ApiKey.DESCRIBE_CLUSTER, build, 1_000)
-        except (NotSent, NoAnswer):
-            return None
-        self._active = answer.controller_id if answer.controller_id in self._controllers else None
+        self._active = await find_active(self, self._controllers)
         return self._active
 
     async def _read(self, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -111,6 +111,26 @@ class Client:
         """Makes no more calls."""
         self.stopping = True
         self.links.close()
+
+
+async def find_active(client: Client, controllers: Sequence[int]) -> int | None:
+    """The active controller as one controller, taken by chance, knows it; None if it doesn't."""
+    asked = client.chance.choice(controllers)
+
+    def build(version: int, module: ModuleType) -> Any:
+        return fill(
+            module.DescribeClusterRequest,
+            include_cluster_authorized_operations=False,
+            endpoint_type=2,
+            include_fenced_brokers=False,
+        )
+
+    try:
+        answer = await client.links.call(asked, ApiKey.DESCRIBE_CLUSTER, build, 1_000)
+    except (NotSent, NoAnswer):
+        return None
+    found: int = answer.controller_id
+    return found if found in controllers else None
 
 
 class Leaders:
