@@ -35,8 +35,8 @@ def test_a_follower_whose_fetches_fail_for_the_fetch_timeout_asks():
 
 
 def test_a_prospective_node_remembers_its_epochs_leader():
-    """Proposed changes: Prospective keeps the leader id it knew, tells it, and votes for nobody else
-    in that epoch."""
+    """Proposed changes: Prospective keeps the leader id it knew, tells it, and votes for nobody
+    else in that epoch."""
     core = Core()
     core.follow(2, 5)
     core.pass_ms(2_010)
