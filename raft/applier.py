@@ -9,7 +9,7 @@ meanwhile follows.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from raft.listener import CommittedBatch, LeaderAndEpoch, RaftListener
@@ -20,7 +20,9 @@ from storage.reading import Slice
 from wire.batch import BatchHeader, decode_records, iter_headers
 from wire.control import decode_control
 
-_SLICE_BYTES = 256 * 1024
+_SLICE_BYTES = 256 * 1024  # read at once
+_SPOT_BYTES = 64 * 1024  # applied on the spot
+_SLICE_RECORDS = 256  # applied at once otherwise: some milliseconds of work
 
 
 def decode_batch(data: bytes, position: int, header: BatchHeader) -> CommittedBatch:
@@ -120,7 +122,7 @@ class Applier:
 
     def _run_now(self) -> None:
         """Apply on the spot what is in memory or little; a task does the rest."""
-        budget = _SLICE_BYTES
+        budget = _SPOT_BYTES
         while self.applied < self._committed:
             own = self._own.pop(self.applied, None)
             if own is not None:
@@ -134,7 +136,8 @@ class Applier:
             if part is None or data is None or len(data) < part.length:
                 self._start(self._run_later(), "raft-apply")
                 return
-            self._apply(data)
+            for batch in self._next_in(data):
+                self._hand_on(batch)
         self._tell_leader_if_due()
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -145,13 +148,17 @@ class Applier:
         return self._log.log.read(self.applied, _SLICE_BYTES, upto=self._committed)
 
     async def _run_later(self) -> None:
+        records = 0
         while self.applied < self._committed:
             part = self._next_slice()
             assert part is not None, (self.applied, self._committed)
             data = await self._log.env.run_blocking(part.file.pread, part.length, part.position)
-            if part.first_offset <= self.applied < part.next_offset:
-                self._apply(data)
-            await asyncio.sleep(0)  # others first
+            for batch in self._next_in(data):
+                self._hand_on(batch)
+                records += len(batch.values)
+                if records >= _SLICE_RECORDS:
+                    records = 0
+                    await asyncio.sleep(0)  # others first
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if self._task is task:
@@ -164,10 +171,11 @@ class Applier:
         elif self._task is None:
             self._run_now()
 
-    def _apply(self, data: bytes) -> None:
+    def _next_in(self, data: bytes) -> Iterator[CommittedBatch]:
+        """The batches of a stretch of the log that come next, for as long as they do."""
         for position, header in iter_headers(data):
             if header.base_offset == self.applied and header.next_offset <= self._committed:
-                self._hand_on(decode_batch(data, position, header))
+                yield decode_batch(data, position, header)
 
     def _hand_on(self, batch: CommittedBatch) -> None:
         self._own.pop(batch.base_offset, None)

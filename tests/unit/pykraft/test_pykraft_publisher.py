@@ -5,9 +5,15 @@ import dataclasses
 from uuid import UUID
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from metadata.records import FeatureLevelRecord, TopicRecord, decode, encode
-from metadata.records.types import BeginTransactionRecord, EndTransactionRecord
+from metadata.records.types import (
+    AbortTransactionRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+)
 from pykraft.publisher import MetadataPublisher
 from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
 from wire.errors import FatalError
@@ -283,3 +289,36 @@ def test_a_snapshot_that_we_cannot_apply_is_not_shown(values):
         assert list(scene.publisher.image.topics_by_name) == ["t1"]
 
     run(story)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["", "begin", "end", "abort"]))))
+def test_a_snapshot_ends_where_a_batch_ends_and_no_transaction_is_open(batches):
+    async def story(scene):
+        may_end, is_open = {}, False
+        held, pending = 0, 0
+        for count, marker in batches:
+            records = [topic(scene.end + i) for i in range(count)]
+            at = count // 2
+            if marker == "begin" and not is_open:
+                records.insert(at, BeginTransactionRecord(name="x"))
+                held, pending, is_open = held + at, count - at, True
+            elif marker in ("end", "abort") and is_open:
+                last = EndTransactionRecord() if marker == "end" else AbortTransactionRecord()
+                records.insert(at, last)
+                held += pending + at if marker == "end" else 0
+                held, is_open = held + count - at, False
+            elif is_open:
+                pending += count
+            else:
+                held += count
+            scene.commit(*records)
+            if not is_open:
+                may_end[scene.end] = held
+            await scene.settle()
+        for offset, _, _, records in scene.store.written:
+            found = [r for r in records if isinstance(r, TopicRecord)]
+            assert len(found) == may_end[offset]
+        assert len(scene.store.written) == len(may_end)
+
+    run(story, snapshot_bytes=1)

@@ -455,3 +455,30 @@ def test_a_node_takes_part_while_it_loads(tmp_path, monkeypatch):
         ]  # fmt: skip
 
     run(scenario, Cluster(tmp_path))
+
+
+def test_a_long_log_is_applied_while_others_have_their_turn(tmp_path):
+    async def scenario(cluster):
+        await cluster.start()
+        leader = await cluster.leader()
+        epoch = leader.node.leader().epoch
+        for start in range(0, 6_000, 30):
+            leader.node.append([b"%05d" % n * 10 for n in range(start, start + 30)], epoch)
+            await asyncio.sleep(0)
+        await cluster.caught_up()
+        await leader.stop()
+        counts = []
+
+        async def others():
+            while True:
+                counts.append(len(leader.recorder.values))
+                await asyncio.sleep(0)
+
+        await leader.start()
+        task = asyncio.ensure_future(others())
+        await cluster.caught_up()
+        task.cancel()
+        assert counts[-1] == 6_000
+        assert max(later - earlier for earlier, later in pairwise(counts)) <= 700
+
+    run(scenario, Cluster(tmp_path, voters=1))
