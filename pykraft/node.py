@@ -189,6 +189,10 @@ class Node:
             assert self.controller is not None
             table = HandlerTable([*raft.apis(), *self.controller.apis()])
             await self._listen(self.config.controller_listener, table)
+        # The quorum has its member already; clients and operators are to see no empty cluster.
+        await raft.wait_loaded()
+        if self.failure is not None:
+            raise self.failure
         if self._registrar is not None:
             self._registrar.start()
         if self.broker is not None:

@@ -57,6 +57,8 @@ class Applier:
         self._own: dict[int, CommittedBatch] = {}  # by base offset, in order
         self._task: asyncio.Task[None] | None = None
         self._leader: tuple[LeaderAndEpoch, int] | None = None  # told once applied is past this
+        # Set unless the snapshot that was there at start is still being loaded.
+        self.loaded = asyncio.Event()
 
     async def read(self, offset: int, max_bytes: int) -> list[CommittedBatch]:
         """Committed batches from the one that holds `offset` on, at least one while there is any.
@@ -103,6 +105,7 @@ class Applier:
         finally:
             file.close()
         self.applied = snapshot.offset
+        self.loaded.set()
 
     def tell_leader(self, leader: LeaderAndEpoch, after: int) -> None:
         """Tell of a leader, once all below `after` is applied."""

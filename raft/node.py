@@ -106,7 +106,7 @@ class RaftNode:
     # Life
 
     async def start(self) -> None:
-        """Open the log, load the newest snapshot, take up a role.
+        """Open the log, begin to load the newest snapshot, take up a role.
 
         Raises FatalError if the directory can't be gone on with.
         """
@@ -118,6 +118,8 @@ class RaftNode:
         latest = self.log.snapshots.latest
         if latest is not None:
             self._applier.load_snapshot(latest)
+        else:
+            self._applier.loaded.set()
         stored = self.election_file.load(votes=not self.config.observer)
         self.core = QuorumCore(
             own=self.config.own_voter,
@@ -134,6 +136,11 @@ class RaftNode:
         self._started = True
         self.tell(Started())
         self._plan_cleaning()
+
+    async def wait_loaded(self) -> None:
+        """Until the listener has the snapshot that was there at `start`, if there was one; the node
+        takes part meanwhile. Returns too if it stops before."""
+        await self._applier.loaded.wait()
 
     async def stop(self, *, resign_wait_ms: int = _RESIGN_WAIT_MS) -> None:
         """Hand leadership over, make everything durable, close all files.
@@ -173,6 +180,7 @@ class RaftNode:
         for timer in (self._timer, self._cleaning):
             if timer is not None:
                 timer.cancel()
+        self._applier.loaded.set()
         self._performer.drop_calls(f"node {self.node_id} takes part in the quorum no more")
 
     def fail(self, error: FatalError) -> None:

@@ -446,7 +446,12 @@ def test_a_node_takes_part_while_it_loads(tmp_path, monkeypatch):
         assert slow.recorder.values == []
         assert slow.node.applied_offset == 0
         assert slow.node_id not in [told.leader_id for told in slow.recorder.leaders]
+        loaded = asyncio.ensure_future(slow.node.wait_loaded())
+        await asyncio.sleep(0)
+        assert not loaded.done()
         gate.set()
+        await loaded
+        assert slow.recorder.snapshots
         await cluster.append(b"and after")
         await cluster.caught_up()
         assert slow.recorder.state == other.recorder.state
