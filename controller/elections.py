@@ -212,13 +212,19 @@ def _last_known_leader(partition: PartitionRegistration, terms: Terms) -> int:
 def _last_known(
     partition: PartitionRegistration, isr: tuple[int, ...], leader: int, terms: Terms
 ) -> tuple[int, ...]:
-    """The last leader, as long as there is none: as in Kafka the LastKnownElr holds just that."""
+    """The last leader, as long as there is none: as in Kafka the LastKnownElr holds just that.
+
+    Where several brokers leave at once the leader may be gone before the ISR is empty. Kafka takes
+    one after the other, so that whoever is in sync last was the leader once: it counts as that.
+    """
     if not terms.keep_elr:
         return partition.last_known_elr
     if leader != NO_LEADER:
         return ()
     if not isr and partition.leader != NO_LEADER:
         return (partition.leader,)
+    if not isr and partition.isr:
+        return partition.isr[-1:]
     return partition.last_known_elr
 
 

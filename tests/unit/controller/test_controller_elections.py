@@ -131,6 +131,18 @@ def test_who_may_have_lost_records_is_not_eligible():
     assert (after.isr, after.elr, after.last_known_elr) == ((), (2, 3), (1,))
 
 
+def test_who_was_in_sync_last_counts_as_the_last_leader_where_all_leave_at_once():
+    _, after = change(partition(replicas=(1, 2), isr=(1, 2)), Wanted(isr=(2,)), alive=(), elr=True)
+    assert (after.isr, after.elr, after.leader) == ((2,), (1,), NO_LEADER)
+    _, after = change(after, Wanted(isr=()), alive=(), elr=True)
+    assert (after.isr, after.elr, after.last_known_elr) == ((), (1, 2), (2,))
+    for gone in (1, 2):
+        _, after = change(after, Wanted(not_eligible=(gone,)), alive=(), elr=True)
+    assert (after.elr, after.leader, after.last_known_elr) == ((), NO_LEADER, (2,))
+    _, after = change(after, alive=(1, 2), elr=True)
+    assert (after.leader, after.isr, after.leader_recovery_state) == (2, (2,), 1)
+
+
 def test_the_last_leader_is_taken_once_nobody_is_eligible():
     before = partition(isr=(), elr=(2,), leader=NO_LEADER, last_known_elr=(1,))
     record, _ = change(before, alive=(1, 3), elr=True)
