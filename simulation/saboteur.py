@@ -6,8 +6,8 @@ what would leave the budget is weakened (a power cut to a kill) or left out:
 - Synced data is damaged on one controller at a time, the next only when that one has healed; only
   records below the synced offset that its disk says, since above it damage is a torn tail.
 - A broker loses unsynced data only while every partition of it has all its replicas in sync, and
-  until it is back in all of them no other broker is hit by anything that may take it out, unless
-  eligible leader replicas are on.
+  until it is back in all of them no other broker is hit by anything that may take it out. With
+  eligible leader replicas one more may be, while a third stays unhurt.
 
 It also starts again whoever is down, as an operator's supervisor does: after a fault's own time,
 or a second after a node has ended by itself.
@@ -38,6 +38,7 @@ from wire.errors import DecodeError
 _LOOK_EVERY_MS = 20
 _RESTART_AFTER_MS = 1_000
 _NEVER = 1 << 60
+_HARMLESS = ("sync", "clock", "slow", "lose", "stall")
 
 
 class Saboteur:
@@ -138,11 +139,29 @@ class Saboteur:
         return self._watcher.images.newest
 
     def _allowed(self, fault: Fault, node_id: int) -> bool:
-        """Whether a broker may be hit while another one's data is not whole."""
-        if node_id not in self._cast.brokers or fault.kind in ("sync", "clock", "slow", "lose"):
+        """Whether a broker may be hit while another one's data is not whole.
+
+        With eligible leader replicas one more may be, as long as a third is left unhurt: where
+        all have ended uncleanly nobody can tell who lost something.
+        """
+        if node_id not in self._cast.brokers or fault.kind in _HARMLESS:
             return True
         self._forget_whole()
-        return self._has_elr() or not [broker for broker in self._lossy if broker != node_id]
+        lossy = [broker for broker in self._lossy if broker != node_id]
+        if not lossy:
+            return True
+        return self._has_elr() and bool(self._unhurt(without=(*lossy, node_id)))
+
+    def _unhurt(self, *, without: tuple[int, ...]) -> list[int]:
+        """Brokers that nothing was done to for a while."""
+        now_ms = self._simulation.now_ms
+        return [
+            broker
+            for broker in self._cast.brokers
+            if broker not in without
+            and self._simulation.machine(broker).running
+            and self._untouchable_until.get(broker, 0) <= now_ms
+        ]
 
     def _has_elr(self) -> bool:
         image = self._image()
@@ -177,12 +196,10 @@ class Saboteur:
         self._forget_whole()
         if image is None or [broker for broker in self._lossy if broker != node_id]:
             return False
-        now_ms = self._simulation.now_ms
-        for other in self._cast.brokers:
-            machine = self._simulation.machine(other)
-            hurt = self._untouchable_until.get(other, 0) > now_ms or not machine.running
-            if other != node_id and hurt and not self._has_elr():
-                return False
+        unhurt = self._unhurt(without=(node_id,))
+        needed = 1 if self._has_elr() else len(self._cast.brokers) - 1
+        if len(unhurt) < min(needed, len(self._cast.brokers) - 1):
+            return False
         for topic, index in image.partitions_of_broker(node_id):
             partition = topic.partitions[index]
             if len(partition.replicas) > 1 and len(partition.isr) < len(partition.replicas):

@@ -432,8 +432,8 @@ class Trial:
             return "a controller is not back in the quorum"
         image = self.watcher.images.newest
         assert image is not None
-        for name, topic in image.topics.by_name.items():
-            for index, partition in topic.partitions.items():
+        for name in sorted(image.topics.by_name):
+            for index, partition in sorted(image.topics.by_name[name].partitions.items()):
                 full = sorted(partition.isr) == sorted(partition.replicas)
                 if partition.leader == NO_LEADER or not full:
                     return f"{name}-{index}: {partition}"
