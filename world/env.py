@@ -139,7 +139,8 @@ class Disk(Protocol):
     """Names and files. Errors are FileNotFoundError for what is absent, else DiskError."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. With `create` an absent file is made, empty."""
+        """Open for reading and writing. With `create` an absent file is made, empty; that its
+        directory is absent is a DiskError then."""
         ...
 
     def read_bytes(self, path: str) -> bytes: ...

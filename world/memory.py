@@ -446,7 +446,10 @@ class MemoryDisk:
         self._check()
         if create and self.media.find(path) is None:
             self.media.before_change("create", path, 0, b"")
-            directory, name = self._split(path)
+            try:
+                directory, name = self._split(path)
+            except FileNotFoundError as error:
+                raise DiskError(path, "open", "No such file or directory") from error
             inode = _Inode()
             inode.mtime_ms = self.media.clock.wall_ms()
             directory.change((name, inode))

@@ -262,9 +262,9 @@ class RealDisk:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         try:
             return RealFile(self, path, os.open(path, flags, 0o644))
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and not create:
+                raise
             raise _disk_error(path, "open", error) from error
 
     def read_bytes(self, path: str) -> bytes:

@@ -3,14 +3,21 @@
 The tests of this file share one cluster and leave it whole.
 """
 
+import asyncio
 import os
 import shutil
 
 import psutil
 import pytest
-from clusters import running_cluster
+from clusters import pykraft_server, running_cluster
 from confluent_kafka import Producer
 from waiting import wait_until
+
+from admin.client import AdminClient
+from pykraft.node_files import new_cluster_id
+from pykraft.ports import free_ports
+from pykraft.storage_format import format_directories
+from world.real import real_env
 
 pytestmark = pytest.mark.cluster
 
@@ -153,3 +160,82 @@ def test_a_broker_whose_disk_is_full_acknowledges_nothing_until_there_is_room(cl
     send(b"z" * 500_000)
     assert done == [b"x" * 500_000, b"z" * 500_000]
     assert cluster.process(broker) is not None
+
+
+def write_node(directory, node_id, roles, ports, cluster_id):
+    """A node with two log directories, formatted; the path of its properties."""
+    broker, controller, admin, metrics = ports[node_id]
+    listeners = [f"PLAINTEXT://127.0.0.1:{broker}"]
+    if "controller" in roles:
+        listeners.append(f"CONTROLLER://127.0.0.1:{controller}")
+    directories = [str(directory / f"node-{node_id}-{name}") for name in ("a", "b")]
+    values = {
+        "process.roles": roles,
+        "node.id": node_id,
+        "listeners": ",".join(listeners),
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"1@127.0.0.1:{ports[1][1]}",
+        "log.dirs": ",".join(directories),
+        "broker.session.timeout.ms": 3000,
+        "broker.heartbeat.interval.ms": 500,
+        "pykraft.metrics.listener": f"127.0.0.1:{metrics}",
+        **({"pykraft.admin.listener": f"127.0.0.1:{admin}"} if "controller" in roles else {}),
+        **SETTINGS,
+    }
+    path = directory / f"node-{node_id}.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    levels = {"metadata.version": 25}
+    asyncio.run(
+        format_directories(
+            real_env(), directories, node_id=node_id, cluster_id=cluster_id, levels=levels
+        )
+    )
+    return path
+
+
+def test_what_was_led_from_a_directory_that_is_gone_is_led_by_others(tmp_path):
+    ports = {1: free_ports(4), 2: free_ports(4)}
+    cluster_id = new_cluster_id()
+    first = write_node(tmp_path, 1, "broker,controller", ports, cluster_id)
+    second = write_node(tmp_path, 2, "broker", ports, cluster_id)
+    with (
+        pykraft_server(first),
+        pykraft_server(second) as process,
+        AdminClient([f"127.0.0.1:{ports[1][2]}"]) as admin,
+    ):
+        admin.create_topic("t", 8, 2)
+
+        def partitions():
+            return admin.describe_topics(["t"], linearizable=True)["t"]["partitions"]
+
+        wait_until(
+            lambda: all(len(p["isr"]) == 2 for p in partitions().values()), "all in sync", 20
+        )
+        lost = tmp_path / "node-2-b"
+        there = {path.name.rpartition("-")[2] for path in lost.glob("t-*")}
+        led = {index for index, p in partitions().items() if p["leader"] == 2}
+        assert there & led
+        assert led - there, "some are led from the other directory"
+        wait_until(
+            lambda: all(len(set(p["directories"])) == 2 for p in partitions().values()),
+            "the controller knows the directories",
+            20,
+        )
+        lost.rename(tmp_path / "gone")
+        wait_until(
+            lambda: {i for i, p in partitions().items() if p["leader"] == 2} == led - there,
+            "what lay in the other directory is still led from there, and nothing else",
+            20,
+        )
+        assert {i for i, p in partitions().items() if p["isr"] == [1]} == there
+        assert process.poll() is None
+        producer = Producer(
+            {"bootstrap.servers": f"127.0.0.1:{ports[1][0]}", "acks": "all", "log_level": 0}
+        )
+        errors = []
+        for index in range(8):
+            producer.produce(
+                "t", b"x", partition=index, on_delivery=lambda e, _: e and errors.append(e)
+            )
+        assert producer.flush(20) == 0
+        assert errors == []

@@ -8,6 +8,7 @@ import random
 from uuid import UUID
 
 import pytest
+from raft_rig import Cluster
 
 from raft import snapshot_writer
 from raft.config import RaftConfig
@@ -352,3 +353,34 @@ def test_a_node_whose_disk_refuses_steps_aside_before_it_lies(error, lasting):
     while run_refused(at, error, lasting):
         at += 1 if CI else 3
     assert at > 40
+
+
+def test_those_who_wait_for_a_member_that_fails_know_at_once(tmp_path):
+    """Its process may need a while to end; the others don't wait for that."""
+
+    async def main():
+        cluster = Cluster(tmp_path, fetch_timeout_ms=20_000, request_timeout_ms=20_000)
+        await cluster.start()
+        try:
+            leader = await cluster.leader()
+            await cluster.append(b"a")
+            await cluster.caught_up()
+            log = leader.node.log.log
+
+            def refuse(*args, **rest):
+                raise DiskFull(log.directory, "append to", "no space left")
+
+            log.append_as_leader = refuse
+            leader.node.append([b"lost"], leader.node.leader().epoch)
+            await until(lambda: leader.fatal)
+            assert leader.node.stopped
+            # It is still there, and says nothing. Nobody's patience has run out yet.
+            began = asyncio.get_running_loop().time()
+            await cluster.leader(unlike=leader.node_id)
+            assert asyncio.get_running_loop().time() - began < 5
+            await leader.kill()
+            await cluster.append(b"b")
+        finally:
+            await cluster.stop()
+
+    asyncio.run(main())

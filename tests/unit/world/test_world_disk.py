@@ -116,6 +116,14 @@ def test_what_is_absent_is_file_not_found(place):
         asyncio.run(disk.sync_dir(f"{base}/no"))
 
 
+def test_a_directory_that_is_gone_is_a_failed_disk_for_who_writes(place):
+    env, base = place
+    with pytest.raises(DiskError, match="No such file or directory"):
+        env.disk.open(f"{base}/gone/file", create=True)
+    with pytest.raises(DiskError, match="No such file or directory"):
+        asyncio.run(env.disk.replace(f"{base}/gone/file", b"x"))
+
+
 def test_replace_and_sync(place):
     env, base = place
 
