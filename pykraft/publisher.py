@@ -31,8 +31,9 @@ BatchSubscriber = Callable[[CommittedBatch], None]
 
 # Records applied at once: some milliseconds of work.
 _SLICE = 128
-# After so many records what they made of the image is taken out of the collector's sight.
-_SETTLE_RECORDS = 4_000
+# After so many partitions what they add to the image is taken out of the collector's sight. Not
+# more often: what is out of its sight and comes to refer to itself is never collected.
+_SETTLE_PARTITIONS = 5_000
 
 
 def _voter_keys(voters: tuple[ReplicaKey, ...] | None) -> list[tuple[int, UUID]] | None:
@@ -132,7 +133,7 @@ class MetadataPublisher:
             subscriber(batch)
         self._bytes_since_snapshot += batch.size_bytes
         self._snapshot_if_due()
-        self._settle(len(batch.values))
+        self._settle(sum(map(len, delta.topics_changed.values())))
 
     async def on_snapshot(self, snapshot: SnapshotView) -> None:
         """A snapshot that replaces all there was before; that stays in sight until it is read.
@@ -174,11 +175,11 @@ class MetadataPublisher:
         for subscriber in self._image_subscribers:
             subscriber(delta.image, delta)
 
-    def _settle(self, records: int) -> None:
+    def _settle(self, partitions: int) -> None:
         """The image is large and stands for long. If the collector went over all of it again and
         again, everything would stand still for a second at a million partitions."""
-        self._unsettled += records
-        if self._unsettled >= _SETTLE_RECORDS:
+        self._unsettled += partitions
+        if self._unsettled >= _SETTLE_PARTITIONS:
             self._unsettled = 0
             self._env.settle_memory()
 
