@@ -99,7 +99,8 @@ def _ms(chance: random.Random) -> int:
 
 
 def _other(chance: random.Random, cast: Cast, target: Target) -> int:
-    return chance.choice([node for node in cast.everyone if node != target])
+    others = [node for node in cast.everyone if node != target]
+    return chance.choice(others or list(cast.everyone))
 
 
 def _args(kind: str, chance: random.Random, cast: Cast, target: Target) -> dict[str, Any]:
@@ -266,12 +267,23 @@ _COMBINATIONS: tuple[Callable[[random.Random, Cast, int], Plan], ...] = (
 )
 
 
+def _beyond(cast: Cast) -> tuple[str, ...]:
+    """Kinds that are outside the budget of so small a cluster, or have no place in it."""
+    kinds: tuple[str, ...] = ()
+    if len(cast.everyone) == 1:
+        kinds += ("cut", "isolate", "slow", "stall", "lose")
+    if len(cast.controllers) < 3:
+        kinds += ("flip", "member")
+    return kinds
+
+
 def draw(seed: int, cast: Cast, *, start_ms: int, end_ms: int, without: Sequence[str] = ()) -> Plan:
     """A seed's plan: at least 36 faults from `start_ms` to `end_ms`, in order of time.
 
     `without` are kinds that the cluster at hand can't take.
     """
     chance = random.Random(f"{seed}/plan")
+    without = (*without, *_beyond(cast))
     possible = [kind for kind in KINDS if kind not in without]
     kinds = [kind for kind in possible if chance.random() < 0.45]
     kinds += [kind for kind in ("kill", "power", "cut") if not kinds and kind in possible]

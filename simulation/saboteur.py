@@ -192,6 +192,8 @@ class Saboteur:
         """Whether a node may lose unsynced data now. If so, it is noted that it does."""
         if node_id not in self._cast.brokers:
             return True
+        if len(self._cast.brokers) == 1:
+            return False  # nobody else has what it would lose
         image = self._image()
         self._forget_whole()
         if image is None or [broker for broker in self._lossy if broker != node_id]:
