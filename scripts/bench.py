@@ -1,5 +1,7 @@
-"""Benchmarks of pykraft: start, memory, produce, fetch, latency, audit; with `--vs kafka` the same
-of JVM Kafka, by the same client, in alternating runs. docs/benchmarks.md says how to read them."""
+"""Benchmarks of pykraft: start, memory, produce, fetch, latency, audit; of its quorum: failover,
+committed changes, a million partitions. With `--vs kafka` the same of JVM Kafka, with `--vs etcd`
+of etcd where it is comparable, by the same client, in alternating runs; both may be given.
+docs/benchmarks.md says how to read them."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from benchmarks import audit, measures, report
+from benchmarks import audit, failover, measures, metadata_write, million, report
 from benchmarks.rdkafka import LoadFailed
 from benchmarks.servers import BenchFailed
 from benchmarks.stats import Result
@@ -30,7 +32,7 @@ console = Console(stderr=True)
 
 def parse(words: list[str]) -> argparse.Namespace:
     """The command line; exits 2 where it can't be read."""
-    names = [*measures.all_names(), *audit.NAMES]
+    names = all_names()
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
         description=__doc__,
@@ -39,18 +41,35 @@ def parse(words: list[str]) -> argparse.Namespace:
         "that match):\n  " + "\n  ".join(names),
     )
     parser.add_argument("names", metavar="NAME", nargs="*", help="default: all")
-    parser.add_argument("--vs", choices=["kafka"], help="the peer, in the same run")
+    parser.add_argument(
+        "--vs", choices=["kafka", "etcd"], action="append", default=[], help="a peer, same run"
+    )
     parser.add_argument("--runs", type=int, help="timed runs of each (default 5; quick: 2)")
+    parser.add_argument("--faults", type=int, metavar="N", help="of failover (20; quick: 3)")
     parser.add_argument("--quick", action="store_true", help="small loads: to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--keep", action="store_true", help="keep the clusters' folders")
     arguments = parser.parse_args(words)
     if arguments.runs is not None and arguments.runs < 1:
         parser.error(f"--runs {arguments.runs}: at least 1")
+    if arguments.faults is not None and arguments.faults < 1:
+        parser.error(f"--faults {arguments.faults}: at least 1")
     for name in arguments.names:
         if not any(matches(name, known) for known in names):
             parser.error(f"no benchmark is called {name}; --help lists them")
     return arguments
+
+
+def all_names() -> list[str]:
+    """Every figure there is, in the order of the table."""
+    return [
+        *measures.all_names(),
+        *failover.all_names(),
+        *metadata_write.all_names(),
+        *metadata_write.APPENDS,
+        *million.all_names(),
+        *audit.NAMES,
+    ]
 
 
 def matches(asked: str, name: str) -> bool:
@@ -64,6 +83,10 @@ def take(bench: measures.Bench, failures: list[str], *, quick: bool) -> Iterator
     for label in measures.SHAPES:
         parts.append(partial(measures.lifecycle, bench, label))
         parts.append(partial(measures.loaded, bench, label))
+    parts += [partial(failover.failover, bench, kind) for kind in failover.KINDS]
+    parts.append(partial(metadata_write.rates, bench))
+    parts.append(partial(metadata_write.appends, bench, quick=quick))
+    parts.append(partial(million.million, bench))
     parts.append(partial(audit.rates, bench, quick=quick))
     for part in parts:
         try:
@@ -83,6 +106,8 @@ def main(words: list[str]) -> int:
     plan = measures.QUICK if arguments.quick else measures.FULL
     if arguments.runs:
         plan = replace(plan, runs=arguments.runs)
+    if arguments.faults:
+        plan = replace(plan, faults=arguments.faults)
     home = default_directory().resolve()
     home.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="bench-", dir=home))
@@ -90,8 +115,9 @@ def main(words: list[str]) -> int:
     failures: list[str] = []
     with console.status("") as status:
         bench = measures.Bench(plan, wanted(arguments.names), scratch, status.update)
+        bench.peers = tuple(dict.fromkeys(arguments.vs))
         try:
-            if arguments.vs == "kafka":
+            if "kafka" in bench.peers:
                 from benchmarks.jvm import JvmKafka
 
                 bench.peer = JvmKafka
@@ -103,7 +129,7 @@ def main(words: list[str]) -> int:
         finally:
             if not arguments.keep:
                 shutil.rmtree(scratch, ignore_errors=True)
-    common = report.machine(plan, quick=arguments.quick, peer=bench.peer is not None)
+    common = report.machine(plan, quick=arguments.quick, peers=bench.peers)
     if arguments.json:
         documents = [result.document(common) for result in results]
         arguments.json.write_text(json.dumps(documents, indent=1) + "\n")

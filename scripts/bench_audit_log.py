@@ -21,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from metadata.records import (
     BrokerRegistrationChangeRecord,
     ConfigRecord,
+    Endpoint,
+    Feature,
     FeatureLevelRecord,
     NoOpRecord,
     PartitionChangeRecord,
@@ -28,7 +30,7 @@ from metadata.records import (
     Record,
     RegisterBrokerRecord,
     TopicRecord,
-    encode,
+    encode_at,
 )
 from wire.batch import build_batch, patch_offsets
 from wire.control import encode_leader_change
@@ -37,6 +39,7 @@ BROKERS = (1, 2, 3, 4, 5, 6)
 PARTITIONS_PER_TOPIC = 50
 SEGMENT_BYTES = 128 << 20
 START_MS = 1_700_000_000_000
+LEVEL = 25  # of metadata.version: 4.0-IV3
 
 
 def generate(directory: Path, records: int, partitions: int = 20_000, seed: int = 1) -> int:
@@ -48,8 +51,7 @@ def generate(directory: Path, records: int, partitions: int = 20_000, seed: int 
         "version=1\ncluster.id=BenchClusterAAAAAAAAAA\nnode.id=1\n"
     )
     topics = [UUID(int=rng.getrandbits(128)) for _ in range(partitions // PARTITIONS_PER_TOPIC)]
-    opening = [bytearray(_leader_change())]
-    opening += [_batch(some) for some in _in_batches(_opening(rng, topics), 100)]
+    opening = list(_opening_batches(rng, topics))
     rounds = [_batch(some) for some in _round(rng, topics)]
     written = position = 0
     file = (log / f"{0:020d}.log").open("wb")
@@ -70,6 +72,27 @@ def generate(directory: Path, records: int, partitions: int = 20_000, seed: int 
     return written
 
 
+def generate_opening(directory: Path, partitions: int, seed: int = 1) -> int:
+    """Writes a log of brokers, topics and partitions and no more; how many records it holds."""
+    rng = random.Random(seed)
+    log = directory / "__cluster_metadata-0"
+    log.mkdir(parents=True)
+    topics = [UUID(int=rng.getrandbits(128)) for _ in range(partitions // PARTITIONS_PER_TOPIC)]
+    written = 0
+    with (log / f"{0:020d}.log").open("wb") as file:
+        for batch in _opening_batches(rng, topics):
+            patch_offsets(batch, 0, written, 1)
+            file.write(batch)
+            written += int.from_bytes(batch[57:61], "big")
+    return written
+
+
+def _opening_batches(rng: random.Random, topics: list[UUID]) -> Iterator[bytearray]:
+    yield bytearray(_leader_change())
+    for some in _in_batches(_opening(rng, topics), 100):
+        yield _batch(some)
+
+
 def _forever(opening: list[bytearray], rounds: list[bytearray]) -> Iterator[bytearray]:
     yield from opening
     while True:
@@ -82,7 +105,7 @@ def _leader_change() -> bytes:
 
 
 def _batch(records: list[Record]) -> bytearray:
-    values = [(START_MS, None, encode(record, record.MAX_VERSION), ()) for record in records]
+    values = [(START_MS, None, encode_at(record, LEVEL), ()) for record in records]
     return bytearray(build_batch(values))
 
 
@@ -103,13 +126,22 @@ def _replicas(number: int) -> tuple[int, int, int]:
     return three[0], three[1], three[2]
 
 
+def _directory(broker: int) -> UUID:
+    return UUID(int=1000 + broker)
+
+
 def _opening(rng: random.Random, topics: list[UUID]) -> Iterator[Record]:
-    yield FeatureLevelRecord(name="metadata.version", feature_level=25)
+    yield FeatureLevelRecord(name="metadata.version", feature_level=LEVEL)
     for broker in BROKERS:
         yield RegisterBrokerRecord(
             broker_id=broker,
             incarnation_id=UUID(int=rng.getrandbits(128)),
             broker_epoch=broker,
+            end_points=(Endpoint(name="PLAINTEXT", host="127.0.0.1", port=9, security_protocol=0),),
+            features=(
+                Feature(name="metadata.version", min_supported_version=1, max_supported_version=27),
+            ),
+            log_dirs=(_directory(broker),),
             fenced=False,
         )
     for number, topic in enumerate(topics):
@@ -124,7 +156,7 @@ def _opening(rng: random.Random, topics: list[UUID]) -> Iterator[Record]:
                 leader=replicas[0],
                 leader_epoch=0,
                 partition_epoch=0,
-                directories=tuple(UUID(int=1000 + broker) for broker in replicas),
+                directories=tuple(_directory(broker) for broker in replicas),
             )
 
 

@@ -39,6 +39,11 @@ def classpath() -> str:
         raise BenchFailed(f"--vs kafka: {reason}") from None
 
 
+def command() -> list[str]:
+    """The JVM as the release's scripts run it, without a heap size: a main class comes next."""
+    return [kafka_jvm.java(), *OPTIONS, "-cp", classpath()]
+
+
 class JvmKafka:
     """A KRaft cluster of static voters, every setting that isn't an address at its default."""
 

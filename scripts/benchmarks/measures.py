@@ -30,7 +30,24 @@ from benchmarks.stats import HIGHER, LOWER, Result, spread
 SHAPES = {"one": ONE, "3+3": SIX}
 BATCHES = {"16K": 16 * 1024, "128K": 128 * 1024}
 ACKS = ("1", "all")
-GOALS = {"start/one": 1.5, "start/3+3": 6.0, "memory/3+3/idle": 400.0}
+# Limits that hold whatever the peer takes.
+GOALS = {
+    "start/one": 1.5,
+    "start/3+3": 6.0,
+    "memory/3+3/idle": 400.0,
+    "failover/kill/p50": 300.0,
+    "failover/kill/p99": 1000.0,
+    # The fetch timeout (2 s) and one election within its own (1 s).
+    "failover/pause/p99": 3000.0,
+    "failover/cut/p99": 3000.0,
+    "metadata-1M/load-log": 20.0,
+    "metadata-1M/load-snapshot": 20.0,
+    "metadata-1M/load-broker": 20.0,
+    "metadata-1M/memory-controller": 1500.0,
+    "metadata-1M/memory-broker": 1500.0,
+    "metadata-1M/create-topic": 20.0,
+    "metadata-1M/snapshot-wait": 50.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +59,34 @@ class Plan:
     latency_records: int
     idle_s: float
     warm_ups: int
+    write_warm_s: float
+    write_s: float
+    faults: int
+    partitions: int
 
 
-FULL = Plan(5, {"one": 600_000, "3+3": 300_000}, latency_records=5000, idle_s=10.0, warm_ups=2)
-QUICK = Plan(2, {"one": 100_000, "3+3": 60_000}, latency_records=500, idle_s=3.0, warm_ups=0)
+FULL = Plan(
+    5,
+    {"one": 600_000, "3+3": 300_000},
+    latency_records=5000,
+    idle_s=10.0,
+    warm_ups=2,
+    write_warm_s=2.0,
+    write_s=8.0,
+    faults=20,
+    partitions=1_000_000,
+)
+QUICK = Plan(
+    2,
+    {"one": 100_000, "3+3": 60_000},
+    latency_records=500,
+    idle_s=3.0,
+    warm_ups=0,
+    write_warm_s=0.5,
+    write_s=1.5,
+    faults=3,
+    partitions=20_000,
+)
 
 
 @dataclass(slots=True)
@@ -57,40 +98,55 @@ class Bench:
     scratch: Path
     say: Callable[[str], None]
     peer: Callable[[Shape, Path, int], Servers] | None = None
+    peers: tuple[str, ...] = ()
     _made: int = field(default=0)
     _next_port: int = field(default=0)
 
+    def place(self) -> tuple[Path, int]:
+        """A folder and the first of PORTS_PER_CLUSTER ports that no other cluster has had."""
+        self._made += 1
+        port = free_block(self._next_port)
+        # The next cluster takes others: these may still be closing then.
+        self._next_port = (port + PORTS_PER_CLUSTER) % LAST_PORT
+        return self.scratch / f"{self._made}", port
+
     def sides(self, shape: Shape) -> list[tuple[str, Servers]]:
         """Fresh, not started; ours first."""
-        self._made += 1
-        base = self.scratch / f"{self._made}"
-        port = free_block(self._next_port)
-        made: list[tuple[str, Servers]] = [("ours", Pykraft(shape, base / "ours", port))]
+        made: list[tuple[str, Servers]] = [("ours", Pykraft(shape, *self.place()))]
         if self.peer is not None:
-            port = free_block(port + PORTS_PER_CLUSTER)
-            made.append(("theirs", self.peer(shape, base / "theirs", port)))
-        # The next cluster takes others: these may still be closing.
-        self._next_port = (port + PORTS_PER_CLUSTER) % LAST_PORT
+            made.append(("theirs", self.peer(shape, *self.place())))
         return made
 
 
 class Taken:
-    """Values by side and figure, in the order of the runs."""
+    """Values by side and figure, in the order of the runs. The sides: ours, and the peers."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str], list[float]] = {}
-        self.peer: str | None = None
+        self._labels: dict[str, str] = {}
 
     def add(self, side: str, label: str, **figures: float) -> None:
         for key, value in figures.items():
             self._values.setdefault((side, key), []).append(value)
-        if side == "theirs":
-            self.peer = label
+        self._labels[side] = label
 
-    def result(self, name: str, key: str, unit: str, better: str, cpu: str = "") -> Result:
-        """The figure `key` of both sides; `cpu` is the figure that is its CPU seconds."""
-        ours, theirs = self._values[("ours", key)], self._values.get(("theirs", key))
-        cpu_ours, cpu_theirs = self._values.get(("ours", cpu)), self._values.get(("theirs", cpu))
+    def values(self, side: str, key: str) -> list[float]:
+        """The values of one figure of one side, none where it wasn't taken."""
+        return self._values.get((side, key), [])
+
+    def result(
+        self,
+        name: str,
+        key: str,
+        unit: str,
+        better: str,
+        cpu: str = "",
+        *,
+        against: str = "theirs",
+    ) -> Result:
+        """The figure `key` of ours and of one peer; `cpu` is the figure that is its CPU seconds."""
+        ours, theirs = self._values[("ours", key)], self._values.get((against, key))
+        cpu_ours, cpu_theirs = self._values.get(("ours", cpu)), self._values.get((against, cpu))
         goal = GOALS.get(name)
         limit = goal is not None and theirs is None
         peer_values = [goal] if limit and goal is not None else theirs
@@ -99,12 +155,19 @@ class Taken:
             unit,
             better,
             spread(ours),
-            peer="goal" if limit else self.peer,
+            peer="goal" if limit else self._labels.get(against),
             theirs=spread(peer_values) if peer_values else None,
             cpu_s=spread(cpu_ours) if cpu_ours else None,
             peer_cpu_s=spread(cpu_theirs) if cpu_theirs else None,
-            note=f"goal {goal:g} {unit}" if goal is not None else "",
+            note=_goal_note(goal, unit, spread(ours).median),
         )
+
+
+def _goal_note(goal: float | None, unit: str, value: float) -> str:
+    """Every goal is a limit from above."""
+    if goal is None:
+        return ""
+    return f"goal {goal:g} {unit}, {'met' if value <= goal else 'missed'}"
 
 
 # -- start and memory -----------------------------------------------------------------------

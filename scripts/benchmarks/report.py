@@ -39,7 +39,7 @@ def _output(*command: str) -> str:
     return lines[0].strip() if lines else ""
 
 
-def machine(plan: Plan, *, quick: bool, peer: bool) -> dict[str, Any]:
+def machine(plan: Plan, *, quick: bool, peers: Sequence[str]) -> dict[str, Any]:
     """Machine, versions and amounts, the same for every figure of a run."""
     memory_kb = int((_first("/proc/meminfo", "MemTotal") or "0 kB").split()[0])
     versions = {
@@ -49,7 +49,7 @@ def machine(plan: Plan, *, quick: bool, peer: bool) -> dict[str, Any]:
         "uvloop": importlib.metadata.version("uvloop"),
         "librdkafka": load_library().rd_kafka_version_str().decode(),
     }
-    if peer:
+    if "kafka" in peers:
         from benchmarks.jvm import HEAP, VERSION
 
         versions |= {
@@ -57,6 +57,10 @@ def machine(plan: Plan, *, quick: bool, peer: bool) -> dict[str, Any]:
             "kafka_heap": " ".join(HEAP),
             "java": _output("java", "-version"),
         }
+    if "etcd" in peers:
+        from benchmarks import etcd
+
+        versions |= {"etcd": etcd.version(), "go": _output("go", "version")}
     return {
         "machine": {
             "cpu": _first("/proc/cpuinfo", "model name"),
@@ -111,5 +115,8 @@ def show(results: Sequence[Result], common: dict[str, Any]) -> None:
     Console(width=width).print(table(results))
     peers = sorted({result.peer for result in results if result.peer})
     print(f"(+) more is better, (-) less is better; peer: {', '.join(peers) or 'none'}")
+    for result in results:
+        if result.note:
+            print(f"{result.name}: {result.note}")
     for part in ("machine", "versions"):
         print(f"{part}: " + ", ".join(f"{key} {value}" for key, value in common[part].items()))
