@@ -37,8 +37,11 @@ class NodeSpec:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id in Kafka's text form."""
-    return uuids.to_text(uuid.uuid4())
+    """A random cluster id in Kafka's text form; none that a command line takes for an option."""
+    while True:
+        text = uuids.to_text(uuid.uuid4())
+        if not text.startswith("-"):
+            return text
 
 
 def node_properties(node: NodeSpec, nodes: Sequence[NodeSpec], data: Path) -> dict[str, str]:
