@@ -10,7 +10,12 @@ from controller.config import ControllerConfig
 from controller.shell import ControllerShell
 from metadata.image import METADATA_VERSION
 from metadata.loader import ImageLoader
-from metadata.records import FeatureLevelRecord
+from metadata.records import (
+    BeginTransactionRecord,
+    FeatureLevelRecord,
+    TopicRecord,
+    encode,
+)
 from net.client import Connection
 from net.handlers import HandlerTable
 from net.server import FeatureView, ListenerConfig, serve
@@ -196,6 +201,38 @@ def test_a_topic_survives_its_controller(tmp_path):
                 await node.until(lambda n=node: n.loader.image.topic("after") is not None)
             assert nodes[0].loader.image.topics == nodes[1].loader.image.topics
             assert nodes[0].loader.image.brokers == nodes[2].loader.image.brokers
+
+    asyncio.run(main())
+
+
+def test_a_transaction_that_its_controller_left_open_is_aborted_by_the_next(tmp_path):
+    """KIP-868. What it held is in no image; the name that it took is free."""
+
+    async def main():
+        voters = {i + 1: ("127.0.0.1", port) for i, port in enumerate(free_ports(3))}
+        nodes = [Node(tmp_path, node_id, voters) for node_id in voters]
+        async with asyncio.timeout(60), AsyncExitStack() as stack:
+            for node in nodes:
+                await node.start()
+                stack.push_async_callback(node.stop)
+            first = await active(nodes)
+            client = await connect(first)
+            await register(client, 1)
+            client.close()
+            half = [BeginTransactionRecord(name="x"), TopicRecord(name="t", topic_id=UUID(int=77))]
+            first.raft.append([encode(record) for record in half], first.raft.leader().epoch)
+            for node in nodes:
+                await node.until(lambda n=node: n.loader.in_transaction)
+                assert node.loader.image.topic("t") is None
+            first.raft.resign()
+            second = await active([node for node in nodes if node is not first])
+            client = await connect(second)
+            assert (await create(client, "t")).error_code is E.none
+            client.close()
+            for node in nodes:
+                await node.until(lambda n=node: n.loader.image.topic("t") is not None)
+                assert not node.loader.in_transaction
+                assert node.loader.image.topic_by_id(UUID(int=77)) is None
 
     asyncio.run(main())
 
