@@ -74,7 +74,7 @@ class LocalCluster:
             _check_shape(controllers, brokers)
             with self._locked():
                 if not self.exists():
-                    self._create(controllers, brokers, base_port)
+                    self.create(plan(controllers, brokers, base_port))
         with self._locked():
             self._start(self.nodes())
         return self.status()
@@ -191,13 +191,13 @@ class LocalCluster:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
-    def _create(self, controllers: int, brokers: int, base_port: int | None) -> None:
+    def create(self, nodes: Sequence[NodeSpec]) -> None:
+        """Writes the files of a cluster of these nodes; starts none of them."""
         if (self.directory / "nodes").exists():
             raise CommandError(
                 f"{self.directory / 'nodes'} is there without a cluster.json: remove it or give "
                 "another --dir"
             )
-        nodes = _plan(controllers, brokers, base_port)
         cluster_id = new_cluster_id()
         for node in nodes:
             write_node(self.node_directory(node), node, nodes, cluster_id)
@@ -226,16 +226,15 @@ class LocalCluster:
     def _start(self, nodes: Sequence[NodeSpec]) -> None:
         """Starts those that don't run; returns when all are ready."""
         running = [node for node in nodes if self._process(node)]
-        started = [
-            launcher.launch(node.id, self.node_directory(node), self._record_process)
-            for node in nodes
-            if node not in running
-        ]
+        started = [self._launch(node) for node in nodes if node not in running]
         launcher.wait_until_ready(started, START_TIMEOUT_S)
         for node in running:
             launcher.wait_until_answered(
                 node.id, node.metrics, partial(self._process, node), START_TIMEOUT_S
             )
+
+    def _launch(self, node: NodeSpec) -> launcher.Starting:
+        return launcher.launch(node.id, self.node_directory(node), self._record_process)
 
     def _record_process(self, directory: Path, pid: int, *, stopped: bool = False) -> None:
         created = psutil.Process(pid).create_time() if not stopped else 0.0
@@ -318,7 +317,7 @@ def _check_shape(controllers: int, brokers: int) -> None:
         raise CommandError("--brokers 0: at least 1 is needed, clients talk to brokers")
 
 
-def _plan(controllers: int, brokers: int, base_port: int | None) -> list[NodeSpec]:
+def plan(controllers: int, brokers: int, base_port: int | None) -> list[NodeSpec]:
     """The nodes and their ports: from `base_port` on in this order, or free ones."""
     combined = controllers == 0
     needed = brokers * (4 if combined else 2) + controllers * 3

@@ -10,7 +10,7 @@ import psutil
 from waiting import wait_until
 
 from admin.client import AdminClient
-from pykraft.local_cluster import LocalCluster
+from pykraft.local_cluster import LocalCluster, plan
 
 COMMAND_TIMEOUT_S = 90
 LOG_LINES = 25
@@ -136,7 +136,7 @@ def running_cluster(directory, controllers, brokers, settings=None):
     _running.append(cluster)
     try:
         if settings:
-            cluster.local._create(controllers, brokers, None)
+            cluster.local.create(plan(controllers, brokers, None))
             for node in cluster.local.nodes():
                 path = cluster.local.node_directory(node) / "server.properties"
                 added = "".join(f"{name}={value}\n" for name, value in settings.items())

@@ -13,7 +13,7 @@ from pykraft.node_config import parse_node_config, parse_properties
 
 
 def planned(controllers, brokers, base_port=20_000):
-    return local_cluster._plan(controllers, brokers, base_port)
+    return local_cluster.plan(controllers, brokers, base_port)
 
 
 def test_dedicated_nodes():
@@ -65,7 +65,7 @@ def test_a_shape_that_cannot_be_is_refused(tmp_path, shape):
 def made(tmp_path):
     """A cluster whose files are there and whose nodes never ran."""
     cluster = LocalCluster(tmp_path)
-    cluster._create(3, 3, None)
+    cluster.create(local_cluster.plan(3, 3, None))
     return cluster
 
 
