@@ -117,7 +117,8 @@ def _describe(options: argparse.Namespace) -> int:
         rows = [
             {"partition": number, **partition} for number, partition in topic["partitions"].items()
         ]
-        door.table(rows, ("partition", "leader", "leaderEpoch", "replicas", "isr"))
+        columns = ("partition", "leader", "leaderEpoch", "replicas", "isr", "elr", "lastKnownElr")
+        door.table(rows, columns)
     return 0
 
 

@@ -1,8 +1,10 @@
 """Eligible leader replicas beside a JVM controller: the same story, the same records (KIP-966)."""
 
 import random
+import re
 import time
 
+import clusters
 import kafka_jvm
 import pytest
 from controller_scene import Scene
@@ -24,6 +26,7 @@ from wire.errors import ErrorCode
 
 pytestmark = pytest.mark.interop
 
+TOOLS = "org.apache.kafka.tools"
 MIN_ISR = "min.insync.replicas"
 UNCLEAN = "unclean.leader.election.enable"
 BROKERS = (1, 2, 3, 4, 5)
@@ -221,3 +224,30 @@ def test_the_same_story_makes_the_same_records(version, tmp_path):
     assert sum(bool(elr) for _, _, _, elr, _, _ in everything) > 10
     assert sum(bool(last) for _, _, _, _, last, _ in everything) > 5
     assert any(isinstance(one, ClearElrRecord) for one in ours[1])
+
+
+@pytest.mark.ci
+def test_kafkas_tools_turn_it_on_and_show_who_is_eligible(tmp_path):
+    settings = {MIN_ISR: 2}
+    with (
+        clusters.running_cluster(tmp_path, 1, 2, settings) as cluster,
+        kafka_jvm.Tools(kafka_jvm.NEWEST_VERSION) as tools,
+    ):
+
+        def run(tool, *words):
+            server = ("--bootstrap-server", f"localhost:{cluster.node(1).broker.split(':')[1]}")
+            code, said = tools.run(f"{TOOLS}.{tool}", *server, *words)
+            assert code == 0, said
+            return said
+
+        run("FeatureCommand", "upgrade", "--feature", f"{ELIGIBLE_LEADER_REPLICAS}=1")
+        asked = ("--entity-type", "brokers", "--entity-default", "--describe")
+        wait_until(lambda: f"{MIN_ISR}=2" in run("ConfigCommand", *asked), "one minimum", 20)
+        run("TopicCommand", "--create", "--topic", "t", "--replica-assignment", "1:2")
+        cluster.kill(2)
+
+        def shown():
+            said = run("TopicCommand", "--describe", "--topic", "t")
+            return re.search(r"Leader: 1\s.*Isr: 1\s+Elr: 2\s+LastKnownElr:\s*$", said, re.M)
+
+        wait_until(shown, "broker 2 is eligible", 30)
