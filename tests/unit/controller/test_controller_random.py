@@ -8,8 +8,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from controller.configs import MIN_ISR, min_insync_replicas
 from controller.events import Tick
 from controller.invariants import check_image
+from metadata.image import TOPIC_RESOURCE
 from metadata.loader import ImageLoader
 from metadata.records import NO_LEADER
 from wire.apis import ApiKey
@@ -20,9 +22,13 @@ TOPICS = st.sampled_from(["a", "b", "c.d", "c_d"])
 
 
 class Cluster(RuleBasedStateMachine):
+    elr = False
+
     def __init__(self) -> None:
         super().__init__()
         self.scene = Scene(
+            elr=self.elr,
+            static={MIN_ISR: "2"},
             session_timeout_ms=3_000,
             leader_imbalance_check_interval_ms=20_000,
             unclean_election_check_interval_ms=30_000,
@@ -33,10 +39,16 @@ class Cluster(RuleBasedStateMachine):
         self.scene.create_topic("a", 4, 3)
         self.scene.create_topic("b", 2, 2, configs={"unclean.leader.election.enable": "true"})
 
-    @rule(broker=BROKERS, rack=st.sampled_from([None, "r1", "r2"]), dirs=st.integers(1, 2))
-    def register(self, broker, rack, dirs):
+    @rule(
+        broker=BROKERS,
+        rack=st.sampled_from([None, "r1", "r2"]),
+        dirs=st.integers(1, 2),
+        clean=st.booleans(),
+    )
+    def register(self, broker, rack, dirs, clean):
         ids = tuple(UUID(int=1000 + broker * 10 + i) for i in range(dirs))
-        self.scene.register(broker, rack=rack, dirs=ids)
+        previous = self.scene.epochs.get(broker, -1) if clean else -1
+        self.scene.register(broker, rack=rack, dirs=ids, previous_epoch=previous)
 
     @rule(
         broker=BROKERS,
@@ -62,6 +74,11 @@ class Cluster(RuleBasedStateMachine):
     def create(self, name, partitions, factor, unclean):
         configs = {"unclean.leader.election.enable": "true"} if unclean else {}
         self.scene.create_topic(name, partitions, factor, configs=configs)
+
+    @rule(name=TOPICS, value=st.sampled_from([None, "1", "2", "3"]))
+    def change_the_minimum(self, name, value):
+        if self.scene.core.image.topic(name) is not None:
+            assert self.scene.set_config(TOPIC_RESOURCE, name, MIN_ISR, value) is ErrorCode.none
 
     @rule(name=TOPICS, count=st.integers(1, 8))
     def grow(self, name, count):
@@ -164,7 +181,13 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def sound(self):
-        check_image(self.scene.loader.image)
+        image = self.scene.loader.image
+        check_image(image)
+        for topic in image.topics_by_name.values():
+            minimum = min_insync_replicas(image, self.scene.config, topic.name)
+            for partition in topic.partitions.values():
+                assert not partition.elr or len(partition.isr) < minimum
+                assert self.elr or not (partition.elr or partition.last_known_elr)
 
     def teardown(self):
         """Any cut of the log into batches replays into the same image."""
@@ -176,10 +199,16 @@ class Cluster(RuleBasedStateMachine):
         assert loader.image.brokers == self.scene.loader.image.brokers
 
 
-Cluster.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+class EligibleCluster(Cluster):
+    elr = True
+
+
+for machine in (Cluster, EligibleCluster):
+    machine.TestCase.settings = settings(
+        max_examples=40,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 TestCluster = Cluster.TestCase
+TestEligibleCluster = EligibleCluster.TestCase
