@@ -105,8 +105,10 @@ class Producer(Client):
         if answer.error_code is not ErrorCode.none:
             self.history.finish(call, Outcome.UNKNOWN, self.now_ms, answer.error_code.name)
             return False
-        self._producer = (answer.producer_id, answer.producer_epoch)
-        self.history.finish(call, Outcome.OK, self.now_ms, self._producer)
+        given = (answer.producer_id, answer.producer_epoch)
+        self.history.finish(call, Outcome.OK, self.now_ms, given)
+        # Another partition's task may have asked too: what it began to send keeps its id.
+        self._producer = self._producer or given
         return True
 
     async def _send(self, index: int) -> None:
