@@ -80,7 +80,10 @@ def _fetch_from(q: Quorum, role: Unattached | Follower) -> int | None:
     """The leader; or anyone who may know of one, while there is none to follow."""
     if isinstance(role, Follower) and not (role.lost and role.deadline_ms is None):
         return role.leader_id
-    asked = [*(key.node_id for key in q.others()), *q.bootstrap]
+    asked = [key.node_id for key in q.others()]
+    if isinstance(role, Follower) and role.leader_id not in asked:
+        asked.append(role.leader_id)  # it may be back, and no voter of the set known here
+    asked += q.bootstrap
     return q.chance.choice(asked) if asked else None
 
 

@@ -63,7 +63,7 @@ def _first_membership(q: Quorum) -> tuple[int, VoterSet] | None:
     """kraft.version and voters, where the log doesn't have them yet (the voters' own bootstrap
     snapshots do, and may differ), or where what it says of us isn't true any more."""
     level = q.history.kraft_version
-    if level == 0:
+    if level == 0 or not q.is_voter:
         return None
     own = q.own if q.own.endpoints else q.voters.get(q.node_id)
     assert own is not None, q.describe()

@@ -150,7 +150,18 @@ class Quorum:
 
     @property
     def may_stand(self) -> bool:
-        return self.is_voter and self.needs_end is None and not self.leaving
+        stands = self.is_voter or self._is_leaving_voters
+        return stands and self.needs_end is None and not self.leaving
+
+    @property
+    def _is_leaving_voters(self) -> bool:
+        """Whether a set that leaves us out is in force, but not known to be committed. Whoever
+        holds such a record may be the only one who can be elected (Ongaro's dissertation, 4.2.2):
+        it stands, without a vote for itself."""
+        changed_at = self.history.voters_offset
+        if not self.can_vote or changed_at is None or changed_at < self.high_watermark:
+            return False
+        return any(v.contains(self.key) for v in self.history.maybe_committed(self.high_watermark))
 
     @property
     def told_leader_id(self) -> int:
@@ -186,6 +197,8 @@ class Quorum:
         assert self.high_watermark < offset <= self.log.end, (self.high_watermark, offset)
         self.high_watermark = offset
         self.emit(HighWatermarkAdvanced(offset))
+        if not self.is_voter:
+            self._stand_or_not(self.voters)
 
     def adopt_voters(self) -> None:
         """Let the latest voter set of the log be in force, after the log has changed."""
@@ -197,6 +210,10 @@ class Quorum:
         self.voters = self.history.voters
         self.is_voter = self.can_vote and self.voters.contains(self.key)
         self.emit(VotersInForce(self.voters, level))
+        self._stand_or_not(before)
+
+    def _stand_or_not(self, before: VoterSet) -> None:
+        """Whether we may stand in elections may have changed, or who votes in them."""
         role = self.role
         if isinstance(role, Follower):
             if not self.may_stand:
@@ -346,7 +363,8 @@ class Quorum:
         return self.now_ms + self.random_election_timeout_ms()
 
     def _new_ballot(self) -> Ballot:
-        return Ballot({self.node_id: True}, {key.node_id: self.now_ms for key in self.others()})
+        own = {self.node_id: True} if self.is_voter else {}
+        return Ballot(own, {key.node_id: self.now_ms for key in self.others()})
 
     def become_leader(self) -> None:
         assert self.may_stand, self.describe()

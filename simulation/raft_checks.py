@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Any
 
+from raft.effects import AppendLeaderChange, AppendMembership
 from raft.messages import (
     AddVoterRequest,
     FetchRequest,
@@ -18,7 +20,7 @@ from raft.messages import (
     VoteRequest,
     VoteResponse,
 )
-from raft.voters import ReplicaKey, VoterSet
+from raft.voters import MembershipRecord, ReplicaKey, VoterSet
 from simulation.raft_disk import Entry, RaftDisk
 
 
@@ -34,10 +36,12 @@ def fold(digest: int, entry: Entry) -> int:
 class RaftChecks:
     """The history that all members together must agree with."""
 
-    def __init__(self, voters: VoterSet) -> None:
+    def __init__(self, voters: VoterSet, bootstrap: MembershipRecord | None = None) -> None:
+        """`voters`: the configured ones; `bootstrap`: what voters were formatted with."""
         self.voters = voters
+        self.bootstrap = bootstrap
         self.leaders: dict[int, int] = {}
-        self.votes: dict[tuple[int, int], ReplicaKey] = {}
+        self.votes: dict[int, dict[ReplicaKey, ReplicaKey]] = {}  # by epoch: who voted for whom
         self.committed: list[Entry] = []
         self.committed_in: list[int] = []  # the epoch of the leader that committed it
         self.digests: list[int] = [0]  # digests[n]: the state after n committed records
@@ -47,13 +51,23 @@ class RaftChecks:
         if not holds:
             raise Violation(f"{rule}: {', '.join(repr(detail) for detail in details)}")
 
-    def on_leader(self, node_id: int, epoch: int, disk: RaftDisk) -> None:
-        """At most one leader an epoch, and it holds all that earlier leaders committed.
+    def on_leader(self, key: ReplicaKey, effect: AppendLeaderChange, disk: RaftDisk) -> None:
+        """At most one leader an epoch; a majority of the set in force voted for it; it holds all
+        that earlier leaders committed.
 
         (One elected late, while a later epoch has a leader already, may lack what that one
         committed, and can't commit anything itself.)
         """
+        node_id, epoch = key.node_id, effect.epoch
         first = self.leaders.setdefault(epoch, node_id)
+        voters = disk.voters(self.voters)
+        given = [who for who, whom in self.votes.get(epoch, {}).items() if whom == key]
+        granting = [one for one in given if voters.contains(one)]
+        if not any(one == key for one in granting) and len(voters) == 1:
+            granting.append(key)  # alone, it need not write a vote down before it leads
+        self.require(
+            len(granting) >= voters.majority, "a majority elects", key, epoch, granting, voters
+        )
         self.require(first == node_id, "one leader per epoch", epoch, first, node_id)
         end = bisect_left(self.committed_in, epoch)
         self.require(disk.end >= end, "leader completeness", node_id, epoch, disk.end, end)
@@ -65,6 +79,37 @@ class RaftChecks:
                 epoch,
                 offset,
             )
+
+    def on_change(self, node_id: int, effect: AppendMembership, disk: RaftDisk) -> None:
+        """One change at a time: the set before is committed, and something of the leader's own
+        epoch is; the new set has one voter more or one less, or the same ones (KIP-853)."""
+        sets = [record for record in disk.membership() if record.voters is not None]
+        ends = [effect.base_offset for record in sets[-1:] if record.offset >= len(self.committed)]
+        self.require(not ends, "one change of the voters at a time", node_id, effect, sets)
+        committed_in = self.committed_in[-1] if self.committed_in else 0
+        self.require(
+            committed_in >= effect.epoch, "no change before a commit of one's own", node_id, effect
+        )
+        if sets and sets[-1].voters is not None:
+            before, after = ({v.key: None for v in s} for s in (sets[-1].voters, effect.voters))
+            differing = [k for k in before if k not in after] + [
+                k for k in after if k not in before
+            ]
+            self.require(len(differing) <= 1, "one voter at a time", node_id, effect, differing)
+
+    def on_snapshot(self, node_id: int, membership: MembershipRecord) -> None:
+        """A snapshot holds the set as of its end."""
+        log = [self.bootstrap, *(entry.value for entry in self.committed[: membership.offset + 1])]
+        records = [one for one in log if isinstance(one, MembershipRecord)]
+        levels = [one.kraft_version for one in records if one.kraft_version is not None]
+        sets = [one.voters for one in records if one.voters is not None]
+        self.require(
+            membership.kraft_version == (levels[-1] if levels else 0)
+            and membership.voters == (sets[-1] if sets else None),
+            "a snapshot holds the voters as of its end",
+            node_id,
+            membership,
+        )
 
     def on_append(self, node_id: int, disk: RaftDisk, base_offset: int) -> None:
         """Logs that agree on (offset, epoch) agree before it: by induction over appends."""
@@ -99,26 +144,37 @@ class RaftChecks:
         self.require(self.digests[after] == digest, "same prefix, same state", node_id, after)
         return digest
 
-    def on_commit(self, disks: dict[int, RaftDisk], offset: int) -> None:
-        """What a leader commits is durable on a majority, whatever else happens now."""
+    def on_commit(
+        self, leaders: RaftDisk, disk_of: Callable[[ReplicaKey], RaftDisk], offset: int
+    ) -> None:
+        """What a leader commits is durable on a majority of the set that is in force on its own
+        disk, whatever else happens now. A lost disk had it, if it had it when it was lost."""
         last = self.committed[offset - 1]
+        voters = leaders.voters(self.voters)
         holders = 0
-        for voter_id in self.voters.ids:
-            disk = disks[voter_id]
+        for voter in voters:
+            disk = disk_of(voter.key)
             # One whose disk was damaged since it promised the record had it, too.
             holders += disk.needs_end >= offset or (
                 disk.synced_end >= offset
                 and (disk.start >= offset or disk.entry(offset - 1) == last)
             )
         self.require(
-            holders >= self.voters.majority, "committed is durable on a majority", offset, holders
+            holders >= voters.majority,
+            "committed is durable on a majority",
+            offset,
+            holders,
+            voters,
         )
 
-    def on_request(self, node_id: int, disk: RaftDisk, request: Request) -> None:
-        """State is durable before it is spoken of."""
+    def on_request(
+        self, key: ReplicaKey, disk: RaftDisk, request: Request, *, promises: bool
+    ) -> None:
+        """State is durable before it is spoken of. `promises`: it can be a voter."""
+        node_id = key.node_id
         durable = disk.election
         if isinstance(request, VoteRequest) and not request.pre_vote:
-            self._vote(node_id, request.epoch, request.candidate)
+            self._vote(key, request.epoch, request.candidate)
             self.require(
                 (durable.epoch, durable.voted) == (request.epoch, request.candidate),
                 "own vote durable before asking for others",
@@ -130,7 +186,7 @@ class RaftChecks:
             self.require(
                 durable.epoch >= request.epoch, "epoch durable before it is sent", node_id, request
             )
-        if isinstance(request, FetchRequest) and request.replica.node_id in self.voters.ids:
+        if isinstance(request, FetchRequest) and request.replica.node_id >= 0 and promises:
             self.require(
                 request.offset <= disk.synced_end,
                 "log durable before its end is promised",
@@ -140,8 +196,9 @@ class RaftChecks:
             )
 
     def on_response(
-        self, node_id: int, disk: RaftDisk, request: Request, response: Response
+        self, key: ReplicaKey, disk: RaftDisk, request: Request, response: Response
     ) -> None:
+        node_id = key.node_id
         self.require(
             disk.election.epoch >= response.epoch,
             "epoch durable before it is sent",
@@ -155,7 +212,7 @@ class RaftChecks:
             and response.granted
             and not request.pre_vote
         ):
-            self._vote(node_id, request.epoch, request.candidate)
+            self._vote(key, request.epoch, request.candidate)
             durable = disk.election
             self.require(
                 durable.epoch == request.epoch and durable.voted == request.candidate,
@@ -165,9 +222,9 @@ class RaftChecks:
                 durable,
             )
 
-    def _vote(self, node_id: int, epoch: int, candidate: ReplicaKey) -> None:
-        first = self.votes.setdefault((node_id, epoch), candidate)
-        self.require(first == candidate, "one vote an epoch", node_id, epoch, first, candidate)
+    def _vote(self, key: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
+        first = self.votes.setdefault(epoch, {}).setdefault(key, candidate)
+        self.require(first == candidate, "one vote an epoch", key, epoch, first, candidate)
 
     def on_confirmed(self, node_id: int, offset: int, committed_before: int) -> None:
         """A linearizable read sees all that was committed anywhere when it was asked for."""

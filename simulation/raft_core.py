@@ -2,8 +2,9 @@
 
 A run is a function of its seed. First comes a phase in which anything within the fault budget
 may happen: messages delayed, lost, doubled and overtaken, links cut one way or both, members
-killed with their unsynced writes lost, slow disks, pauses, damage, snapshots and trimmed logs.
-Which of these happen is drawn per seed. Then everything heals, and the quorum must converge.
+killed with their unsynced writes lost, slow disks, pauses, damage, snapshots and trimmed logs,
+voters added, removed and replaced (`raft_operator`). Which of these happen is drawn per seed. Then
+everything heals, and the quorum must converge.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import pairwise
 from uuid import UUID
 
+from raft.effects import ProbeVoter
 from raft.events import (
     ConfirmLeadership,
     Disconnected,
@@ -28,11 +31,13 @@ from raft.events import (
     ServeParked,
     Tick,
 )
-from raft.messages import Request, Response
+from raft.messages import BeginEpochRequest, Request, Response
 from raft.state import QuorumConfig
-from raft.voters import ReplicaKey, Voter, VoterSet
+from raft.voters import MembershipRecord, ReplicaKey, Voter, VoterSet
 from simulation.raft_checks import RaftChecks, Violation
+from simulation.raft_disk import RaftDisk
 from simulation.raft_node import SimulatedMember
+from simulation.raft_operator import OPERATOR_ID, Operator
 
 EVENTS_MIN = 1_000
 CHAOS_EVENTS = 850
@@ -63,6 +68,7 @@ class Faults:
     spoiled_download: float = 0.0
     kinds: tuple[str, ...] = ()
     every_ms: int = 300
+    membership: bool = False
 
     @classmethod
     def draw(cls, chance: random.Random) -> Faults:
@@ -78,6 +84,7 @@ class Faults:
             spoiled_download=chance.choice((0.0, 0.2)),
             kinds=kinds,
             every_ms=chance.choice((100, 250, 500)),
+            membership=chance.random() < 0.6,
         )
 
 
@@ -94,7 +101,9 @@ class Outcome:
 
 _COUNTED = (
     "elections", "crashes", "damages", "truncations", "snapshots written", "snapshots fetched",
-    "cuts", "reads confirmed", "resignations", "records committed",
+    "cuts", "reads confirmed", "resignations", "records committed", "changes answered",
+    "changes refused", "voters added", "voters removed", "voters moved", "disks replaced",
+    "kraft upgrades", "voter sets undone",
 )  # fmt: skip
 
 
@@ -107,16 +116,22 @@ class RaftWorld:
         self.faults = Faults.draw(random.Random(f"{seed}/faults"))
         self.config = CONFIG
         size = self.chance.choice((1, 3, 3, 3, 3, 5))
-        keys = [ReplicaKey(i, UUID(int=1000 + i)) for i in range(1, size + 2)]
-        dynamic = self.chance.random() < 0.5
-        self.voters = VoterSet(
-            Voter(key if dynamic else ReplicaKey(key.node_id)) for key in keys[:size]
-        )
-        self.checks = RaftChecks(self.voters)
+        # One observer in half the runs, with the next id; more who may become voters.
+        others = self.chance.randint(1, 2) if self.faults.membership else self.chance.randint(0, 1)
+        keys = [ReplicaKey(i, UUID(int=1000 + i)) for i in range(1, size + others + 1)]
+        self.bootstrap: MembershipRecord | None = None
+        self.bootstrap_ids: tuple[int, ...] = ()
+        self._place_voters(keys[:size])
+        if self.faults.membership:
+            self.bootstrap_ids = tuple(-1 - key.node_id for key in keys)
+        self.checks = RaftChecks(self.voters, self.bootstrap)
         self.counts = dict.fromkeys(_COUNTED, 0)
-        # One observer in half the runs, with the next id.
-        observers = self.chance.randint(0, 1)
-        self.members = {key.node_id: SimulatedMember(self, key) for key in keys[: size + observers]}
+        self.operator = Operator(self)
+        self.lost: dict[ReplicaKey, RaftDisk] = {}
+        self._moves: dict[int, int] = {}
+        self.members = {key.node_id: SimulatedMember(self, key) for key in keys}
+        for key in keys[size:]:
+            self.members[key.node_id].disk = RaftDisk()
         self.disks = {node_id: member.disk for node_id, member in self.members.items()}
         self.now_ms = 0
         self.events = 0
@@ -129,6 +144,52 @@ class RaftWorld:
         self._sequence = 0
         self._serving: dict[int, None] = {}
         self._trace = blake2b(digest_size=16)
+
+    def _place_voters(self, keys: list[ReplicaKey]) -> None:
+        """Static voters, known by id alone or not, or those of formatted disks."""
+        known = self.chance.random() < 0.5
+        self.voters = VoterSet(Voter(key if known else ReplicaKey(key.node_id)) for key in keys)
+        if not self.faults.membership:
+            return
+        self.config = replace(CONFIG, auto_join=self.chance.random() < 0.3)
+        if self.chance.random() < 0.25:
+            self.voters = VoterSet(Voter(ReplicaKey(key.node_id)) for key in keys)
+            return  # kraft.version 0, to be upgraded
+        self.voters = VoterSet(())
+        places = {key.node_id: {"CONTROLLER": ("host", key.node_id)} for key in keys}
+        first = VoterSet(Voter(key, places[key.node_id], 0, 1) for key in keys)
+        self.bootstrap = MembershipRecord(-1, 1, first)
+
+    # Membership
+
+    def can_vote(self, member: SimulatedMember) -> bool:
+        """Whether a member is a controller; without changes those who don't vote are brokers."""
+        return self.faults.membership or self.voters.get(member.node_id) is not None
+
+    def endpoints_of(self, member: SimulatedMember) -> dict[str, tuple[str, int]]:
+        """Where a member listens at present; it may move when it starts again."""
+        if not self.faults.membership:
+            return {}
+        return {"CONTROLLER": ("host", member.node_id + 100 * self._moves.get(member.node_id, 0))}
+
+    def disk_of(self, key: ReplicaKey) -> RaftDisk:
+        """The disk of this key, in use or lost."""
+        return self.lost[key] if key in self.lost else self.members[key.node_id].disk
+
+    def probe(self, member: SimulatedMember, effect: ProbeVoter) -> None:
+        """Ask a node what it supports."""
+        node_id = effect.voter.key.node_id
+
+        def arrive() -> None:
+            levels = None if self.members[node_id].core is None else (0, 1)
+            self.after(member, 1, lambda: member.probed(effect.token, levels))
+
+        if not self._carry(member.node_id, node_id, arrive):
+            self.after(member, REQUEST_TIMEOUT_MS, lambda: member.probed(effect.token, None))
+
+    def next_number(self) -> int:
+        self._sequence += 1
+        return self._sequence
 
     # The clock
 
@@ -231,8 +292,12 @@ class RaftWorld:
         self._sequence += 1
         number = self._sequence
         member.outgoing[number] = (peer_id, request)
-        peer = self.members[peer_id]
+        # A bootstrap server is a member by another name.
+        peer = self.members[peer_id if peer_id > 0 else -1 - peer_id]
         incarnation = member.incarnation
+        said = request
+        if isinstance(request, BeginEpochRequest) and self.faults.membership:
+            said = request._replace(leader_address=self.endpoints_of(member)["CONTROLLER"])
 
         def arrive() -> None:
             if peer.core is None:
@@ -242,23 +307,31 @@ class RaftWorld:
             self._sequence += 1
             token = self._sequence
             peer.incoming[token] = (member.node_id, incarnation, number, request)
-            self.deliver(peer, RequestReceived(token, request))
+            self.deliver(peer, RequestReceived(token, said))
 
-        self._carry(member.node_id, peer_id, arrive)
+        self._carry(member.node_id, peer.node_id, arrive)
         if not self.calm and self.chance.random() < self.faults.double:
             # A copy that an older connection still held.
-            self._carry(member.node_id, peer_id, arrive)
+            self._carry(member.node_id, peer.node_id, arrive)
         self.after(member, REQUEST_TIMEOUT_MS, lambda: self._fail(member, number, hung_up=True))
 
     def send_response(
         self, member: SimulatedMember, pending: tuple[int, int, int, Request], response: Response
     ) -> None:
         asker_id, incarnation, number, request = pending
+        if asker_id == OPERATOR_ID:
+            self.operator.answered(request, response.error)
+            return
         asker = self.members[asker_id]
+        if response.leader_id > 0 and self.faults.membership:
+            place = self.endpoints_of(self.members[response.leader_id])["CONTROLLER"]
+            response = response._replace(leader_address=place)
 
         def arrive() -> None:
-            if asker.incarnation == incarnation and asker.outgoing.pop(number, None) is not None:
-                self.deliver(asker, ResponseReceived(member.node_id, request, response))
+            entry = asker.outgoing.get(number)
+            if asker.incarnation == incarnation and entry is not None:
+                del asker.outgoing[number]
+                self.deliver(asker, ResponseReceived(entry[0], request, response))
 
         self._carry(member.node_id, asker_id, arrive)
 
@@ -278,7 +351,7 @@ class RaftWorld:
             if to == peer_id:
                 self._fail(member, number, hung_up=False)
         self.deliver(member, Disconnected(peer_id))
-        peer = self.members[peer_id]
+        peer = self.members[peer_id if peer_id > 0 else -1 - peer_id]
         for token, entry in list(peer.incoming.items()):
             if entry[0] == member.node_id and self.chance.random() < 0.5:
                 peer.incoming.pop(token, None)
@@ -309,15 +382,13 @@ class RaftWorld:
     def boot(self, member: SimulatedMember) -> None:
         if member.core is None:
             self.note(f"boot {member.node_id}")
+            if self.faults.membership and not self.calm and self.chance.random() < 0.1:
+                self._moves[member.node_id] = self._moves.get(member.node_id, 0) + 1
             member.boot()
 
     def _damage(self, member: SimulatedMember) -> None:
         """Spoil durable records of a member: of one at a time, and never of a lonely one."""
-        others_whole = all(
-            (other.core is None or other.core.state.needs_end is None) and not other.disk.needs_end
-            for other in self.members.values()
-        )
-        if len(self.voters) < 3 or not others_whole:
+        if not self.operator.bears_one_more():
             return
         self.kill(member, power=True)
         if member.core is None:
@@ -444,6 +515,8 @@ class RaftWorld:
         self.at(self.chance.randint(0, 20), self._client)
         self.at(self.faults.every_ms, self._fault)
         self.at(self.chance.randint(100, 500), self._first_kill)
+        if self.faults.membership:
+            self.operator.begin()
         self.run_until(lambda: self.events >= CHAOS_EVENTS, CHAOS_MAX_MS)
         self.heal()
         healed = self.run_until(
@@ -451,7 +524,19 @@ class RaftWorld:
         )
         self.checks.require(healed, "a healed quorum converges", self.seed, self.describe())
         self.counts["records committed"] = len(self.checks.committed)
+        self._count_changes()
         return Outcome(self.seed, self.events, self._trace.hexdigest(), self.counts, self.story)
+
+    def _count_changes(self) -> None:
+        """What became of the voter set, by the committed log."""
+        first = self.bootstrap.voters if self.bootstrap is not None else None
+        records = [e.value for e in self.checks.committed if isinstance(e.value, MembershipRecord)]
+        sets = [first, *(record.voters for record in records)]
+        found = [voters for voters in sets if voters is not None]
+        for before, after in pairwise(found):
+            self.counts["voters added"] += len(after) > len(before)
+            self.counts["voters removed"] += len(after) < len(before)
+            self.counts["voters moved"] += len(after) == len(before) and after != before
 
     def describe(self) -> str:
         return "; ".join(

@@ -1,7 +1,8 @@
 """The disk of one simulated quorum member: what is durable, and what a crash may take.
 
 Fault budget, per kind: a crash takes any suffix of the unsynced records, and a quorum-state
-write under way; damage takes synced records too, of one member of three or more at a time.
+write under way; damage takes synced records too, and a lost disk everything, of a minority of every
+voter set in force.
 """
 
 from __future__ import annotations
@@ -12,29 +13,35 @@ from typing import Any, NamedTuple
 
 from raft.effects import ElectionState
 from raft.log_view import LogView
-from raft.voters import OffsetAndEpoch
+from raft.voters import MembershipRecord, OffsetAndEpoch, VoterSet
 
 
 class Entry(NamedTuple):
-    """A record: the epoch it was appended in, and a value no other record has."""
+    """A record: the epoch it was appended in, and a value no other record has. `joined`: the next
+    record is of the same batch, which nothing divides."""
 
     epoch: int
     value: Any
+    joined: bool = False
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """A checkpoint file: what the records below its end fold to, and a size in bytes."""
+    """A checkpoint file: what the records below its end fold to, a size in bytes, and the voter
+    set as of its end."""
 
     snapshot_id: OffsetAndEpoch
     digest: int
     size: int
+    membership: MembershipRecord
 
 
 class RaftDisk:
     """Survives its node. Offsets are absolute; `entries[0]` is at `start`."""
 
-    def __init__(self) -> None:
+    def __init__(self, bootstrap: MembershipRecord | None = None) -> None:
+        """`bootstrap`: what the snapshot 0-0 says, of a disk formatted with initial voters."""
+        self.bootstrap = bootstrap
         self.election = ElectionState()
         self.writing: ElectionState | None = None
         self.start = 0
@@ -60,6 +67,21 @@ class RaftDisk:
             if snapshot.snapshot_id.offset == offset:
                 return snapshot.snapshot_id.epoch
         return 0
+
+    def membership(self) -> list[MembershipRecord]:
+        """What newest snapshot and log say of membership, in order."""
+        found = [self.bootstrap] if self.bootstrap is not None else []
+        start = self.start
+        if self.snapshots:
+            found = [self.snapshots[-1].membership]
+            start = max(start, self.snapshots[-1].snapshot_id.offset)
+        entries = self.entries[start - self.start :]
+        return found + [e.value for e in entries if isinstance(e.value, MembershipRecord)]
+
+    def voters(self, static: VoterSet) -> VoterSet:
+        """The set in force: the latest there is, or the configured one."""
+        sets = [record.voters for record in self.membership() if record.voters is not None]
+        return sets[-1] if sets else static
 
     def append(self, base_offset: int, entries: list[Entry]) -> None:
         assert base_offset == self.end, (base_offset, self.end)
@@ -112,15 +134,20 @@ class RaftDisk:
         self.writing = None
         self.part = None
         if not keep_all:
-            del self.entries[chance.randint(self.synced_end, self.end) - self.start :]
+            self._cut(chance.randint(self.synced_end, self.end))
         self.truncations += 1
+
+    def _cut(self, end: int) -> None:
+        del self.entries[end - self.start :]
+        while self.entries and self.entries[-1].joined:
+            self.entries.pop()
 
     def damage(self, chance: random.Random) -> None:
         """Records that were durable are unreadable: the log ends before the first of them."""
         end = chance.randint(self.start, self.synced_end)
         self.needs_end = max(self.needs_end, self.synced_end)
-        del self.entries[end - self.start :]
-        self.synced_end = end
+        self._cut(end)
+        self.synced_end = self.end
 
     def recover(self) -> tuple[LogView, int | None]:
         """What a starting node finds: its log's outline, and the old end if it was damaged."""

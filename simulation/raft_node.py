@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from raft import effects as fx
 from raft.core import QuorumCore
-from raft.events import Event, LogStartAdvanced, LogSynced, SnapshotFrozen, SnapshotWritten, Started
+from raft.events import (
+    Event,
+    LogStartAdvanced,
+    LogSynced,
+    SnapshotFrozen,
+    SnapshotWritten,
+    Started,
+    VoterProbed,
+)
 from raft.messages import (
     FetchedRecords,
     FetchResponse,
@@ -19,7 +27,7 @@ from raft.messages import (
 )
 from raft.roles import Leader
 from raft.voter_history import VoterHistory
-from raft.voters import OffsetAndEpoch, ReplicaKey, Voter
+from raft.voters import MembershipRecord, OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from simulation.raft_disk import Entry, RaftDisk, Snapshot
 from wire.errors import ErrorCode
 
@@ -37,7 +45,8 @@ class SimulatedMember:
         self.world = world
         self.key = key
         self.node_id = key.node_id
-        self.disk = RaftDisk()
+        self.static = world.voters  # as its configuration has them
+        self.disk = RaftDisk(world.bootstrap)
         self.core: QuorumCore | None = None
         self.incarnation = 0
         self.paused_until_ms = 0
@@ -65,21 +74,35 @@ class SimulatedMember:
         self.applied = 0 if newest is None else newest.snapshot_id.offset
         self.digest = 0 if newest is None else newest.digest
         self.core = QuorumCore(
-            own=Voter(self.key),
-            history=VoterHistory(self.world.voters),
+            own=Voter(self.key, self.world.endpoints_of(self), 0, 1),
+            history=VoterHistory(self.static, self.disk.membership()),
             config=self.world.config,
             chance=random.Random(f"{self.world.seed}/{self.node_id}/{self.incarnation}"),
             log=log,
             stored=self.disk.election,
             needs_end=needs_end,
+            can_vote=self.world.can_vote(self),
+            bootstrap=tuple(i for i in self.world.bootstrap_ids if -1 - i != self.node_id),
         )
         self.world.deliver(self, Started())
+
+    def replace_disk(self, key: ReplicaKey) -> None:
+        """Be another replica, with nothing on its disk, under the same node id; it is down. Its
+        configuration has no voters any more: with them it would take itself for one."""
+        assert self.core is None, self.node_id
+        self.key, self.static = key, VoterSet(())
+        self.disk = RaftDisk()
 
     def die(self, *, keep_all: bool) -> None:
         self.core = None
         self.incarnation += 1
         self._reset()
         self.disk.crash(self.world.chance, keep_all=keep_all)
+
+    @property
+    def voters(self) -> VoterSet:
+        """The set in force, by what is on its disk."""
+        return self.disk.voters(self.static)
 
     @property
     def is_leader(self) -> bool:
@@ -105,7 +128,8 @@ class SimulatedMember:
         self.perform([])
 
     def _send_request(self, effect: fx.SendRequest) -> None:
-        self.world.checks.on_request(self.node_id, self.disk, effect.request)
+        promises = self.world.can_vote(self)
+        self.world.checks.on_request(self.key, self.disk, effect.request, promises=promises)
         self.world.send_request(self, effect.peer_id, effect.request)
 
     def _send_response(self, effect: fx.SendResponse) -> None:
@@ -113,7 +137,7 @@ class SimulatedMember:
         if pending is None:
             return
         response = self._filled(effect.response)
-        self.world.checks.on_response(self.node_id, self.disk, pending[3], response)
+        self.world.checks.on_response(self.key, self.disk, pending[3], response)
         self.world.send_response(self, pending, response)
 
     def _filled(self, response: Response) -> Response:
@@ -138,15 +162,41 @@ class SimulatedMember:
             return None
         index = offset - self.disk.start
         entries = self.disk.entries[index : index + FETCH_RECORDS_MAX]
+        while entries[-1].joined:
+            entries.append(self.disk.entries[index + len(entries)])
         epochs: list[tuple[int, int]] = []
         for place, entry in enumerate(entries):
             if not epochs or epochs[-1][0] != entry.epoch:
                 epochs.append((entry.epoch, offset + place))
-        return FetchedRecords(offset, offset + len(entries), tuple(epochs), entries)
+        found = tuple(e.value for e in entries if isinstance(e.value, MembershipRecord))
+        return FetchedRecords(offset, offset + len(entries), tuple(epochs), entries, found)
 
     def _append_leader_change(self, effect: fx.AppendLeaderChange) -> None:
-        self.world.checks.on_leader(self.node_id, effect.epoch, self.disk)
-        self._append(effect.base_offset, [Entry(effect.epoch, f"leader {self.node_id}")])
+        self.world.checks.on_leader(self.key, effect, self.disk)
+        more = [] if effect.membership is None else self._membership(effect, *effect.membership)
+        opening = Entry(effect.epoch, f"leader {self.node_id}", bool(more))
+        self._append(effect.base_offset, [opening, *more])
+
+    def _append_membership(self, effect: fx.AppendMembership) -> None:
+        self.world.checks.on_change(self.node_id, effect, self.disk)
+        self._append(
+            effect.base_offset, self._membership(effect, effect.kraft_version, effect.voters)
+        )
+
+    def _membership(
+        self,
+        effect: fx.AppendLeaderChange | fx.AppendMembership,
+        kraft_version: int | None,
+        voters: VoterSet,
+    ) -> list[Entry]:
+        """The records of a change, at the end of the log or behind a LeaderChange there."""
+        offset = effect.base_offset + isinstance(effect, fx.AppendLeaderChange)
+        records = []
+        if kraft_version is not None:
+            level = MembershipRecord(offset, kraft_version=kraft_version)
+            records.append(Entry(effect.epoch, level, joined=True))
+        records.append(Entry(effect.epoch, MembershipRecord(offset + len(records), voters=voters)))
+        return records
 
     def _append_batch(self, effect: fx.AppendBatch) -> None:
         self._append(effect.base_offset, [Entry(effect.epoch, value) for value in effect.payload])
@@ -183,7 +233,9 @@ class SimulatedMember:
 
     def _truncate(self, effect: fx.TruncateLog) -> None:
         self.world.counts["truncations"] += 1
+        before = self.voters
         self.disk.truncate(effect.offset)
+        self.world.counts["voter sets undone"] += self.voters != before
 
     def _write_slice(self, effect: fx.WriteSnapshotSlice) -> None:
         snapshot: Snapshot = effect.payload
@@ -210,7 +262,8 @@ class SimulatedMember:
             self.disk.add(part[2])
             self.world.counts["snapshots fetched"] += 1
         self.disk.part = None
-        self.world.deliver(self, SnapshotFrozen(snapshot_id, complete))
+        membership = part[2].membership if complete else None
+        self.world.deliver(self, SnapshotFrozen(snapshot_id, complete, membership))
 
     def _restart_log(self, effect: fx.RestartLog) -> None:
         self.disk.restart(effect.snapshot)
@@ -227,7 +280,7 @@ class SimulatedMember:
         )
         self.applied = effect.offset
         if self.is_leader:
-            checks.on_commit(self.world.disks, effect.offset)
+            checks.on_commit(self.disk, self.world.disk_of, effect.offset)
 
     def _confirmed(self, effect: fx.LeadershipConfirmed) -> None:
         before = self.reads.pop(effect.token)
@@ -241,6 +294,26 @@ class SimulatedMember:
         if effect.leader_id == self.node_id:
             self.world.counts["elections"] += 1
 
+    def _voters_in_force(self, effect: fx.VotersInForce) -> None:
+        expected = self.voters
+        self.world.checks.require(
+            effect.voters == expected,
+            "the latest voter set of the log is in force",
+            self.node_id,
+            effect.voters,
+            expected,
+        )
+
+    def _probe_voter(self, effect: fx.ProbeVoter) -> None:
+        self.world.probe(self, effect)
+
+    def _upgrade_answered(self, effect: fx.UpgradeAnswered) -> None:
+        self.world.counts["kraft upgrades"] += effect.error == ErrorCode.none
+
+    def probed(self, token: int, levels: tuple[int, int] | None) -> None:
+        """The node that is to be added answers, or doesn't."""
+        self.world.deliver(self, VoterProbed(token, levels))
+
     def _resigned(self, effect: fx.Resigned) -> None:
         self.world.counts["resignations"] += 1
 
@@ -252,6 +325,7 @@ class SimulatedMember:
         fx.SendRequest: _send_request,
         fx.SendResponse: _send_response,
         fx.AppendLeaderChange: _append_leader_change,
+        fx.AppendMembership: _append_membership,
         fx.AppendBatch: _append_batch,
         fx.AppendFetched: _append_fetched,
         fx.SyncLog: _sync,
@@ -264,6 +338,9 @@ class SimulatedMember:
         fx.LeadershipConfirmed: _confirmed,
         fx.LeadershipRefused: _refused,
         fx.LeaderChanged: _leader_changed,
+        fx.VotersInForce: _voters_in_force,
+        fx.ProbeVoter: _probe_voter,
+        fx.UpgradeAnswered: _upgrade_answered,
         fx.Resigned: _resigned,
         fx.Fatal: _fatal,
     }
@@ -277,7 +354,16 @@ class SimulatedMember:
         snapshot_id = OffsetAndEpoch(self.applied, self.disk.epoch_before(self.applied))
         if self.disk.find(snapshot_id) is not None:
             return
-        self.disk.add(Snapshot(snapshot_id, self.digest, 5 + self.applied % 30))
+        history = self.core.state.history
+        membership = MembershipRecord(
+            self.applied - 1,
+            history.kraft_version_before(self.applied),
+            history.voters_before(self.applied),
+        )
+        if membership.kraft_version == 0:
+            membership = membership._replace(voters=None)
+        self.world.checks.on_snapshot(self.node_id, membership)
+        self.disk.add(Snapshot(snapshot_id, self.digest, 5 + self.applied % 30, membership))
         self.world.counts["snapshots written"] += 1
         self.world.deliver(self, SnapshotWritten(snapshot_id))
         if trim and not self.queue:

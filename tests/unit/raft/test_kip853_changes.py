@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from core_rig import NONE, Core, key
+from core_rig import NONE, Core, key, log
 from kip853_rig import (
     add,
     answer,
+    at,
     caught_up,
     commit,
     dynamic,
@@ -243,6 +244,39 @@ def test_a_leader_that_was_removed_never_stands_again():
     commit(core, 2, 3)
     core.pass_ms(60_000)
     assert core.role == "Unattached"
+
+
+def removed_and_crashed(high_watermark):
+    """Node 1 starts again with a log whose last record, at 3, leaves it out: 2 and 3 remain."""
+    found = [at(2, 1, 2, 3)._replace(kraft_version=1), at(3, 2, 3)]
+    core = Core(0, own=voter(1), found=found, log=log((1, 4)), stored=ElectionState(1, 3, None))
+    core.fetched(high_watermark=high_watermark)
+    return core
+
+
+def test_who_holds_an_uncommitted_removal_of_itself_may_be_needed_as_leader():
+    """Removing voters (and Ongaro's dissertation, 4.2.2): nobody else may have that record, and
+    without it nobody can be elected. It stands, but has no vote of its own."""
+    core = removed_and_crashed(high_watermark=3)
+    core.pass_ms(3000)
+    assert core.role == "Prospective"
+    assert core.q.role.ballot.votes == {}
+    core.answer_votes(2, pre_vote=True)
+    assert core.role == "Prospective", "one of two is no majority"
+    core.answer_votes(3, pre_vote=True)
+    core.answer_votes(2)
+    core.answer_votes(3)
+    assert core.role == "Leader"
+    assert core.of(fx.AppendLeaderChange)[0].membership is None
+    commit(core, 2, 3)
+    assert core.role == "ResignedLeader", "now its removal is committed"
+
+
+def test_who_knows_that_its_removal_is_committed_stays_out():
+    """Removing voters: with the commit it is an observer for good."""
+    core = removed_and_crashed(high_watermark=4)
+    core.pass_ms(60_000)
+    assert core.role == "Follower"
 
 
 @pytest.mark.parametrize("who", [voter(4).key, voter(2, disk=1).key])

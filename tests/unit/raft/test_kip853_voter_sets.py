@@ -69,10 +69,13 @@ def test_a_replica_made_a_voter_stands_when_its_leader_is_lost():
 
 
 def test_a_removed_voter_follows_on_and_never_stands():
-    """Removing voters: the removed one becomes an observer with the record, not with its commit."""
+    """Removing voters: with its record it counts no more; once that is committed it never stands
+    again."""
     core = following()
     core.fetched(records=with_voters(3, 1, 2, 3), high_watermark=3)
+    assert not core.q.is_voter
     core.sync()
+    core.fetched(high_watermark=5)
     assert core.q.role.deadline_ms is None
     core.pass_ms(60_000)
     assert core.role == "Follower"
