@@ -4,6 +4,7 @@ import pytest
 
 from broker.partition import PartitionCore, Role
 from broker.partition_events import (
+    UNKNOWN_OFFSET,
     AlterPartitionAnswered,
     Appended,
     Assigned,
@@ -263,3 +264,21 @@ def test_low_watermark_asks_only_the_living():
     assert core.low_watermark() == 2
     core.handle(EligibleBrokers({1: 11, 2: 12}), 0)
     assert core.low_watermark() == 7
+
+
+def test_a_process_that_has_a_successor_is_not_heard_any_more():
+    core = leading(isr=(1,), log_end=10)
+    assert core.check_follower(2, 12, 0) is ErrorCode.none
+    core.handle(EligibleBrokers({1: 11, 2: 22, 3: 13}), 0)
+    # Its successor has registered and not fetched yet.
+    assert core.check_follower(2, 12, 0) is ErrorCode.not_leader_or_follower
+    assert fetch(core, 2, 10, epoch=12) == []
+    assert core.remotes[2].log_end == UNKNOWN_OFFSET
+    assert core.check_follower(2, 22, 0) is ErrorCode.none
+    (proposal,) = [e for e in fetch(core, 2, 10, epoch=22) if isinstance(e, ProposeIsr)]
+    assert dict(proposal.isr) == {1: 11, 2: 22}
+    # One that has fetched is known even where the metadata lags behind.
+    assert core.check_follower(3, 33, 0) is ErrorCode.none
+    fetch(core, 3, 5, epoch=33)
+    assert core.check_follower(3, 13, 0) is ErrorCode.not_leader_or_follower
+    assert core.check_follower(3, -1, 0) is ErrorCode.none, "it gave none, as before version 15"
