@@ -257,6 +257,8 @@ def _verify_lines(document: dict[str, Any]) -> Iterator[str]:
 
 def _state_line(document: dict[str, Any]) -> str:
     note = "" if document["complete"] else "; INCOMPLETE: records are missing or undecodable"
+    if document["last_offset"] is None:
+        return f"the log has no record up to there: this is the state before it began{note}"
     return (
         f"up to offset {document['last_offset']}, epoch {document['last_epoch']},"
         f" digest {document['digest'][:12]}{note}"

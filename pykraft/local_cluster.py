@@ -106,8 +106,8 @@ class LocalCluster:
                 _wait_ended(process, STOP_TIMEOUT_S)
 
     def start(self, ids: Sequence[int]) -> None:
-        """Starts nodes that are down; returns when all named are ready."""
-        named = self._named(ids)
+        """Starts nodes that are down (no ids: all); returns when all named are ready."""
+        named = self._named(ids) if ids else self.nodes()
         with self._locked():
             self._start(named)
 

@@ -82,7 +82,8 @@ async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_n
         await node.start()
         async with open_doors(node):
             await _until_ready_or(stop, node)
-            if node.ready and not stop.is_set():
+            # Once ready counts: a leader lost since is no reason to leave the launcher waiting.
+            if node.failure is None and not stop.is_set():
                 _say_ready(node, ready_fd)
             await _first_of(stop.wait(), node.failed())
     finally:
@@ -176,7 +177,10 @@ def _say_ready(node: Node, ready_fd: int | None) -> None:
             log.info("nobody_waits", reason="whoever started this node has stopped waiting")
         os.close(ready_fd)
     else:
-        print(f"pykraft: ready, {node.summary()}", file=sys.stderr)
+        doors = f"metrics {node.config.metrics}"
+        if node.config.admin is not None:
+            doors = f"gRPC {node.config.admin}, {doors}"
+        print(f"pykraft: ready, {node.summary()}; {doors}", file=sys.stderr)
     # What stands at the start stands for long, a large image above all: the collector need not
     # look at it again, which would stop everything for as long as the image is large.
     gc.freeze()

@@ -43,6 +43,7 @@ COLUMNS = {
     "broker_epoch": "bigint",
     "fenced": "boolean",
     "in_controlled_shutdown": "boolean",
+    "controller_id": "int",
     "resource_type": "int",
     "resource_name": "string",
     "config_name": "string",

@@ -20,6 +20,7 @@ _ONLY = {
     "topic": ("TopicRecord", "name"),
     "config_name": ("ConfigRecord", "name"),
     "config_value": ("ConfigRecord", "value"),
+    "controller_id": ("RegisterControllerRecord", "controller_id"),
     "feature_name": ("FeatureLevelRecord", "name"),
     "feature_level": ("FeatureLevelRecord", "feature_level"),
 }

@@ -22,8 +22,8 @@ EVENT_COLUMNS = (
 _READ = """offset bigint, epoch int, timestamp bigint, record_type string, source string,
  topic_id string, topic string, partition int, leader int, isr array<int>, replicas array<int>,
  broker_id int, broker_epoch bigint, fenced boolean, in_controlled_shutdown boolean,
- resource_type int, resource_name string, config_name string, config_value string,
- feature_name string, feature_level int"""
+ controller_id int, resource_type int, resource_name string, config_name string,
+ config_value string, feature_name string, feature_level int"""
 
 # `place` orders rows: a snapshot stands before all of the log, or where the log resumes from it.
 _PLACED = """
@@ -90,7 +90,7 @@ FROM (
       THEN struct('broker-unregistered' AS event, CAST(NULL AS STRING) AS name,
                   CAST(NULL AS STRING) AS after)
       WHEN 'RegisterControllerRecord'
-      THEN struct('controller-registered' AS event, CAST(NULL AS STRING) AS name,
+      THEN struct('controller-registered' AS event, concat('controller ', controller_id) AS name,
                   CAST(NULL AS STRING) AS after)
       WHEN 'ConfigRecord'
       THEN struct(CASE WHEN config_value IS NULL THEN 'config-removed' ELSE 'config-set' END

@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("stop", "controlled shutdown: leaders move, all is written", _stop),
     ):
         verb = _verb(verbs, name, summary, run)
-        verb.add_argument("ids", metavar="ID", type=int, nargs="+")
+        if name == "start":
+            verb.add_argument("ids", metavar="ID", type=int, nargs="*", help="default: all")
+        else:
+            verb.add_argument("ids", metavar="ID", type=int, nargs="+")
 
     down = _verb(verbs, "down", "stop every node; data stays", _down)
     down.add_argument("--delete", action="store_true", help="remove the nodes' data too")

@@ -45,7 +45,7 @@ def client(options: argparse.Namespace) -> AdminClient:
         if not cluster.exists():
             raise CommandError(
                 "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster in "
-                f"{cluster.directory}"
+                f"{cluster.directory} (a lone `pykraft server` has --admin localhost:9094)"
             )
         addresses = cluster.admin_addresses()
     return AdminClient(addresses, timeout_ms=int(options.timeout * 1000), on_wait=_tell_wait)

@@ -3,6 +3,7 @@
 import collections
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,6 +64,8 @@ def test_state(commands: Any, corpus: Path, capsys: pytest.CaptureFixture[str]) 
     assert 0 < document["last_offset"] < 20
     assert commands("state", corpus / "c14") == 0
     assert "up to offset 2279" in capsys.readouterr().err
+    assert commands("state", corpus / "c14", "--at-time", "2001-01-01") == 0
+    assert "no record up to there" in capsys.readouterr().err
 
 
 def test_timeline_counts_what_the_corpus_counts(spark: Any, corpus: Path) -> None:
@@ -97,6 +100,9 @@ def test_timeline_formats(
     assert {"topic-created", "topic-deleted", "config-set", "isr-shrink"} <= kinds
     assert commands("timeline", corpus / "c16") == 0
     text = capsys.readouterr().out
+    registered = [line for line in text.splitlines() if "controller-registered" in line]
+    assert registered
+    assert all(re.search(r"controller-registered +controller \d+$", line) for line in registered)
     assert text.splitlines()[0].split() == ["OFFSET", "TIME", "(UTC)", "EVENT", "SUBJECT", "CHANGE"]
     out = tmp_path / "events"
     assert commands("timeline", corpus / "c16", "--format", "parquet", "--out", out) == 0

@@ -113,6 +113,13 @@ def test_another_shape_is_refused(made):
         made.up(1, 3)
 
 
+def test_start_without_ids_is_for_all(made, monkeypatch):
+    started = []
+    monkeypatch.setattr(made, "_start", started.extend)
+    made.start([])
+    assert started == made.nodes()
+
+
 def test_unknown_ids_are_named_with_those_there_are(made):
     with pytest.raises(
         CommandError, match="no node 9, 10 in this cluster; its nodes are 1, 2, 3, 101"
