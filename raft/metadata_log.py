@@ -140,7 +140,12 @@ class MetadataLog:
                 EXIT_LOG_DAMAGED,
                 f"the metadata log is damaged and there is no other voter to fetch from: {where}",
             )
-        logger.error("metadata_log_damaged", where=where, durable_to=reach)
+        empty = self.log.end_offset == self.log.log_start_offset
+        if empty and covered is not None and covered.offset >= reach:
+            # The log was to begin anew behind this snapshot, and that was cut short.
+            logger.info("metadata_log_begins_anew", snapshot=covered.offset, durable_to=reach)
+        else:
+            logger.error("metadata_log_damaged", where=where, durable_to=reach)
         await self._synced.hold(reach)
         self.log.truncate_to(self.log.end_offset)
         await self.log.settle()

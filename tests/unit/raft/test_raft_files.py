@@ -5,6 +5,7 @@ import random
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from raft import snapshot_writer
 from raft.config import RaftConfig
@@ -333,6 +334,17 @@ def test_a_log_behind_its_snapshot_restarts_there(env):
     assert (found.view.start, found.view.end, found.view.last_epoch) == (50, 50, 4)
     _, found = opened(env)
     assert (found.view.start, found.view.end, found.needs_end) == (50, 50, None)
+
+
+def test_a_log_that_was_to_begin_behind_its_snapshot_is_not_called_damaged(env):
+    """The old segments were gone, and the new one wasn't there yet, when the process died."""
+    filled(env, (0, 1, 3))
+    write(env, OffsetAndEpoch(50, 4), [b"a"])
+    env.disk.remove(f"{DIR}/00000000000000000000.log")
+    with capture_logs() as lines:
+        _, found = opened(env)
+    assert (found.view.start, found.view.end, found.needs_end) == (50, 50, None)
+    assert [line for line in lines if line["log_level"] == "error"] == []
 
 
 def test_a_log_without_its_beginning_needs_a_snapshot(env):
