@@ -34,15 +34,16 @@ class PartitionChecks:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.facts: dict[Key, LogFacts] = {}
-        self._watches: dict[tuple[int, Key], _Watch] = {}
+        self._watches: dict[tuple[int, Key], _Watch] = {}  # the newest of each
+        self._by_replica: dict[Replica, _Watch] = {}
 
     def look(self, broker_id: int, manager: ReplicaManager) -> None:
         """After a step of a broker."""
-        watches = self._watches
+        watches = self._by_replica
         for key, replica in manager._by_id.items():
-            watch = watches.get((broker_id, key))
-            if watch is None or watch.replica is not replica:
-                watch = watches[broker_id, key] = _Watch(replica)
+            watch = watches.get(replica)
+            if watch is None:
+                watch = watches[replica] = self._watches[broker_id, key] = _Watch(replica)
             core = replica.core
             if (
                 replica.log.end_offset != watch.end

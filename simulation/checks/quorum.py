@@ -17,6 +17,7 @@ from simulation.checks.logs import LogFacts, LogMirror
 from storage.names import LOG, segment_file
 from wire import quorum_state
 from wire.batch import HEADER_SIZE, read_header
+from wire.errors import DecodeError
 from world.memory import Media
 
 
@@ -219,5 +220,8 @@ class QuorumChecks:
         data = disks.durable(media, path)
         if data is None or len(data) < batch.position + HEADER_SIZE:
             return False
-        header = read_header(bytes(data[batch.position : batch.position + HEADER_SIZE]))
+        try:
+            header = read_header(bytes(data[batch.position : batch.position + HEADER_SIZE]))
+        except DecodeError:
+            return False  # other bytes, or none, were there when the power went
         return (header.base_offset, header.next_offset, header.leader_epoch, header.crc) == wanted
