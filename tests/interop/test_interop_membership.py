@@ -1,121 +1,48 @@
 """Dynamic membership beside JVM Kafka: each starts from what the other has formatted, joins the
 other's quorum and is removed from it; Kafka's quorum tool gives our picture of it."""
 
-import contextlib
 import json
-import re
 import shutil
-import subprocess
-import sys
 
 import jvm_node
 import kafka_jvm
 import pytest
+from dynamic_quorum import CLUSTER_ID, Controller, controllers, ours, picture, replicas_of
 from waiting import wait_until
-
-from pykraft.ports import free_ports
 
 pytestmark = pytest.mark.interop
 
-CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 VERSION = kafka_jvm.NEWEST_VERSION
 OURS, JVM = "ours", "jvm"
 TOOL = "org.apache.kafka.tools.MetadataQuorumCommand"
 FEATURES = ("eligible.leader.replicas.version", "group.version", "transaction.version")
-TIMES = {
-    "controller.quorum.election.timeout.ms": 500,
-    "controller.quorum.fetch.timeout.ms": 1500,
-    "controller.quorum.election.backoff.max.ms": 200,
-}
 
 
-class Controller:
-    """A controller of either kind, formatted by either kind's tool, always ended by pid."""
-
-    def __init__(self, path, node_id, ports, bootstrap, **more):
-        self.id, self.address = node_id, f"127.0.0.1:{ports[0]}"
-        self.admin = f"127.0.0.1:{ports[1]}"
-        self.data = path / f"data-{node_id}"
-        self.log = path / f"{node_id}.log"
-        self.process = None
-        self.config = jvm_node.write_properties(
-            path / f"{node_id}.properties",
-            {
-                "process.roles": "controller",
-                "node.id": node_id,
-                "listeners": f"CONTROLLER://{self.address}",
-                "controller.listener.names": "CONTROLLER",
-                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT",
-                "controller.quorum.bootstrap.servers": ",".join(bootstrap),
-                "log.dirs": self.data,
-                "pykraft.admin.listener": self.admin,
-                "pykraft.metrics.listener": f"127.0.0.1:{ports[2]}",
-                **TIMES,
-                **more,
-            },
-        )
+class Either(Controller):
+    """A controller of either kind, formatted by either kind's tool."""
 
     def format(self, kind, *options, version=VERSION):
-        arguments = ["--config", str(self.config), "--cluster-id", CLUSTER_ID]
-        arguments += ["--release-version", "4.0-IV3", *options]
+        options = ("--release-version", "4.0-IV3", *options)
         if kind == OURS:
-            ours(["storage", "format", *arguments])
+            super().format(*options)
             return
+        arguments = ["format", "--config", str(self.config), "--cluster-id", CLUSTER_ID, *options]
         for feature in FEATURES:
             arguments += ["--feature", f"{feature}=0"]
-        path = kafka_jvm.classpath(version)
-        kafka_jvm.run_java("kafka.tools.StorageTool", ["format", *arguments], path)
+        kafka_jvm.run_java("kafka.tools.StorageTool", arguments, kafka_jvm.classpath(version))
 
     def start(self, kind, *, version=VERSION):
-        command = [sys.executable, "-m", "pykraft", "server", str(self.config)]
-        if kind == JVM:
-            command = [kafka_jvm.java(), *jvm_node.JVM_OPTIONS]
-            command += ["-cp", kafka_jvm.classpath(version), "kafka.Kafka", str(self.config)]
-        with self.log.open("ab") as output:
-            self.process = subprocess.Popen(
-                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL
-            )
-
-    def stop(self):
-        if self.process is not None:
-            self.process.terminate()
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(10)
-            self.process = None
-
-    @property
-    def directory(self):
-        meta = (self.data / "meta.properties").read_bytes()
-        return re.search(rb"directory\.id=(\S+)", meta)[1].decode().replace("\\", "")
+        if kind == OURS:
+            super().start()
+            return
+        path = kafka_jvm.classpath(version)
+        self.launch(
+            [kafka_jvm.java(), *jvm_node.JVM_OPTIONS, "-cp", path, "kafka.Kafka", str(self.config)]
+        )
 
 
-def ours(arguments):
-    """What our command line prints."""
-    command = [sys.executable, "-m", "pykraft", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@contextlib.contextmanager
-def controllers(path, count, **more):
-    ports = free_ports(3 * count)
-    places = [ports[3 * i : 3 * i + 3] for i in range(count)]
-    bootstrap = [f"127.0.0.1:{place[0]}" for place in places]
-    made = [Controller(path, i + 1, places[i], bootstrap, **more) for i in range(count)]
-    try:
-        yield made
-    except BaseException:
-        for one in made:
-            if one.log.exists():
-                print(f"--- {one.id}\n" + one.log.read_text(errors="replace")[-3000:])
-        raise
-    finally:
-        for one in made:
-            one.stop()
+def quorum(path, count, **more):
+    return controllers(path, count, kind=Either, **more)
 
 
 @pytest.fixture(scope="module")
@@ -128,16 +55,6 @@ def tool(tools, asked, *arguments):
     code, said = tools.run(TOOL, "--bootstrap-controller", asked.address, *arguments)
     assert code == 0, said
     return said
-
-
-def our_picture(door):
-    """(leader, voters, observers), each replica as (id, directory), as our command shows them."""
-    told = json.loads(ours(["quorum", "describe", "--json", "--admin", door.admin]))
-
-    def replicas(name):
-        return sorted((one["id"], one["directory"]) for one in told[name])
-
-    return told["leader"], replicas("voters"), replicas("observers")
 
 
 def their_picture(tools, asked):
@@ -153,19 +70,17 @@ def their_picture(tools, asked):
 
 def wait_for(tools, asked, door, *, voters, observers=()):
     """Until both show these voters and observers; returns the leader's id."""
-    expected = [sorted((one.id, one.directory) for one in group) for group in (voters, observers)]
+    expected = [replicas_of(voters), replicas_of(observers)]
 
     def as_expected():
-        picture = our_picture(door)
-        return list(picture[1:]) == expected and picture
+        shown = picture(door)
+        return list(shown[1:]) == expected and shown
 
     # Kafka's client asks the first leader that it hears of until its time is over, so it is not
     # let loose on a quorum that is just electing another.
-    picture = wait_until(as_expected, f"voters and observers {expected}", 30, 0.2)
-    wait_until(
-        lambda: their_picture(tools, asked) == our_picture(door), "the same picture", 30, 0.2
-    )
-    return picture[0]
+    shown = wait_until(as_expected, f"voters and observers {expected}", 30, 0.2)
+    wait_until(lambda: their_picture(tools, asked) == picture(door), "the same picture", 30, 0.2)
+    return shown[0]
 
 
 def replication(tools, asked):
@@ -176,7 +91,7 @@ def replication(tools, asked):
 
 
 def test_a_jvm_controller_joins_our_quorum_and_replaces_us(tmp_path, tools):
-    with controllers(tmp_path, 3) as (one, two, three):
+    with quorum(tmp_path, 3) as (one, two, three):
         one.format(OURS, "--standalone")
         two.format(JVM, "--no-initial-controllers")
         three.format(OURS, "--no-initial-controllers")
@@ -207,7 +122,7 @@ def test_a_jvm_controller_joins_our_quorum_and_replaces_us(tmp_path, tools):
 @pytest.mark.ci
 @pytest.mark.parametrize("version", [VERSION, kafka_jvm.DEFAULT_VERSION])
 def test_we_join_a_jvm_quorum_and_replace_it(version, tmp_path, tools):
-    with controllers(tmp_path, 2) as (one, two):
+    with quorum(tmp_path, 2) as (one, two):
         one.format(JVM, "--standalone", version=version)
         two.format(OURS, "--no-initial-controllers")
         one.start(JVM, version=version)
@@ -224,7 +139,7 @@ def test_we_join_a_jvm_quorum_and_replace_it(version, tmp_path, tools):
 def test_a_controller_joins_by_itself_and_after_its_disk_was_lost(leads, joins, tmp_path, tools):
     """Auto-join, Kafka's and ours: what it asks of a leader of the other kind."""
     auto = {"controller.quorum.auto.join.enable": "true"}
-    with controllers(tmp_path, 3, **auto) as (one, two, three):
+    with quorum(tmp_path, 3, **auto) as (one, two, three):
         one.format(leads, "--standalone")
         two.format(OURS, "--no-initial-controllers")
         three.format(joins, "--no-initial-controllers")
@@ -240,12 +155,12 @@ def test_a_controller_joins_by_itself_and_after_its_disk_was_lost(leads, joins, 
         three.start(joins)
         assert three.directory != lost
         wait_until(
-            lambda: our_picture(two)[1] == sorted((n.id, n.directory) for n in (one, two, three)),
+            lambda: picture(two)[1] == sorted((n.id, n.directory) for n in (one, two, three)),
             "the new disk's controller votes in its former self's place",
             40,
             0.3,
         )
-        assert their_picture(tools, one)[:2] == our_picture(two)[:2]
+        assert their_picture(tools, one)[:2] == picture(two)[:2]
 
 
 @pytest.mark.parametrize(
@@ -253,7 +168,7 @@ def test_a_controller_joins_by_itself_and_after_its_disk_was_lost(leads, joins, 
 )
 @pytest.mark.parametrize(("formats", "starts"), [(OURS, JVM), (JVM, OURS)])
 def test_what_one_has_formatted_the_other_starts(formats, starts, version, tmp_path, tools):
-    with controllers(tmp_path, 2) as (one, two):
+    with quorum(tmp_path, 2) as (one, two):
         one.format(formats, "--standalone", version=version)
         two.format(OURS, "--no-initial-controllers")
         one.start(starts, version=version)
@@ -268,7 +183,7 @@ def test_what_one_has_formatted_the_other_starts(formats, starts, version, tmp_p
 def test_initial_controllers_are_those_that_were_named(tmp_path, tools):
     """The same option of both tools, on three nodes of both kinds, begins one quorum."""
     ids = ["MkU3OEVBNTcwNTJENDM2Qg", "NkU3OEVBNTcwNTJENDM2Qw", "OkU3OEVBNTcwNTJENDM2Qw"]
-    with controllers(tmp_path, 3) as made:
+    with quorum(tmp_path, 3) as made:
         named = ",".join(
             f"{one.id}@{one.address}:{id_}" for one, id_ in zip(made, ids, strict=True)
         )
