@@ -17,7 +17,7 @@ class ControllerCall(Protocol):
     `build(version, message module)` makes the request entity. The call follows a change of
     leadership and retries NOT_CONTROLLER until `timeout_ms` is over. Returns the response
     entity; raises NetworkError, or KafkaError NOT_CONTROLLER where no active controller was
-    found in time.
+    found in time, or for so long that another controller's door is the better way.
     """
 
     def __call__(

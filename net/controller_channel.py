@@ -53,8 +53,9 @@ class ControllerChannel:
         """The active controller may be another one now: leave the old, end every backoff.
 
         What was asked of the old one has a moment left: it may have answered with its last word,
-        as one does that was asked to leave the quorum. An attempt to reach the old one ends too: a machine that hangs would hold it up for
-        seconds, and a broker that waits for it is fenced by the new controller meanwhile.
+        as one does that was asked to leave the quorum. An attempt to reach the old one ends too:
+        a machine that hangs would hold it up for seconds, and a broker that waits for it is
+        fenced by the new controller meanwhile.
         """
         now = self._endpoint()
         if self._target is not None and now != self._target:
@@ -86,23 +87,34 @@ class ControllerChannel:
         connection.close()
 
     async def request(
-        self, api_key: int, build: Build, timeout_ms: int, *, max_version: int | None = None
+        self,
+        api_key: int,
+        build: Build,
+        timeout_ms: int,
+        *,
+        max_version: int | None = None,
+        reach_ms: int | None = None,
     ) -> Any:
         """The active controller's answer to the request that `build(version, module)` makes.
 
         Held and repeated while there is no controller, it can't be reached, or it says that it
-        isn't one. Raises ControllerUnreachable after `timeout_ms`, UnsupportedVersion where the
-        controller lacks the API.
+        isn't one. Raises ControllerUnreachable after `timeout_ms`, or sooner where there was
+        nobody to ask for `reach_ms`; UnsupportedVersion where the controller lacks the API.
         """
         clock = self._env.clock
-        deadline_ms = clock.now_ms() + timeout_ms
+        began_ms = alone_ms = clock.now_ms()
+        deadline_ms = began_ms + timeout_ms
         backoff_ms = _FIRST_BACKOFF_MS
         reason = "no active controller is known"
         while not self._closed:
-            left_ms = deadline_ms - clock.now_ms()
+            now_ms = clock.now_ms()
+            left_ms = deadline_ms - now_ms
+            if reach_ms is not None:
+                left_ms = min(left_ms, alone_ms + reach_ms - now_ms)
             if left_ms <= 0:
                 break
             changed = self._changed
+            connection = None
             try:
                 connection = await self._connected(left_ms)
                 if connection is not None:
@@ -116,11 +128,14 @@ class ControllerChannel:
             except NetworkError as error:
                 reason = str(error)
                 self._drop()
+                if connection is not None:
+                    alone_ms = clock.now_ms()
             self.retries += 1
             pause_ms = backoff_ms * (0.5 + self._env.chance.random() / 2)
             backoff_ms = min(2 * backoff_ms, _LAST_BACKOFF_MS)
             await _wait(changed, min(pause_ms, max(0, deadline_ms - clock.now_ms())))
-        raise ControllerUnreachable(f"no answer within {timeout_ms} ms: {reason}")
+        waited_ms = clock.now_ms() - began_ms
+        raise ControllerUnreachable(f"no answer within {waited_ms} ms: {reason}")
 
     async def _connected(self, timeout_ms: int) -> Connection | None:
         """A living connection to the present controller; None if nobody is it.

@@ -10,6 +10,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pykraft.http import Answer, serve_http
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 
 _LOOK_EVERY_S = 1.0
+# The door of a controller that is cut off says so, and its client goes to another's: longer than
+# most elections, and little of the time that a caller has.
+_REACH_MS = 3_000
 
 
 @asynccontextmanager
@@ -63,7 +67,7 @@ async def _admin_door(node: Node) -> AsyncIterator[None]:
     ports = AdminPorts(
         cluster_id=node.cluster_id,
         image=lambda: node.image,
-        controller_call=node.active_controller.request,
+        controller_call=partial(node.active_controller.request, reach_ms=_REACH_MS),
         confirm_read=node.confirm_read,
         features=node.features,
         active_controller=lambda: raft.leader().leader_id,

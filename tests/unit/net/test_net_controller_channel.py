@@ -95,10 +95,54 @@ def test_a_controller_that_hangs_costs_its_caller_no_more_than_its_time():
         stuck, stuck_port, _ = await hanging()
         channel = ControllerChannel(env, lambda: (101, HOST, stuck_port), "tester")
         began = time.monotonic()
-        with pytest.raises(ControllerUnreachable, match="200 ms"):
+        with pytest.raises(ControllerUnreachable, match="no answer within"):
             await channel.request(ApiKey.HEARTBEAT, build, 200)
         assert time.monotonic() - began < 2
         channel.close()
         stuck.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_who_may_turn_to_another_is_told_soon_that_no_controller_can_be_reached(known):
+    async def main():
+        env = real_env(1)
+        stuck, stuck_port, _ = await hanging()
+        endpoint = (101, HOST, stuck_port) if known else None
+        channel = ControllerChannel(env, lambda: endpoint, "tester")
+        began = time.monotonic()
+        with pytest.raises(ControllerUnreachable):
+            await channel.request(ApiKey.HEARTBEAT, build, 20_000, reach_ms=200)
+        assert time.monotonic() - began < 5
+        channel.close()
+        stuck.close()
+
+    asyncio.run(main())
+
+
+def test_who_was_asked_has_all_the_time_that_there_is():
+    async def main():
+        env = real_env(1)
+        asked, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def slow(request):
+            asked.set()
+            await may_answer.wait()
+            return answer(request)
+
+        table = HandlerTable([Api(ApiKey.HEARTBEAT, 0, 4, slow)])
+        server = await serve(env, ListenerConfig(name="CONTROLLER", host=HOST, port=0), table)
+        channel = ControllerChannel(env, lambda: (101, HOST, server.port), "tester")
+        waiting = asyncio.ensure_future(
+            channel.request(ApiKey.HEARTBEAT, build, 20_000, reach_ms=200)
+        )
+        await asked.wait()
+        _, late = await asyncio.wait([waiting], timeout=0.4)
+        assert late
+        may_answer.set()
+        assert (await waiting).error_code is ErrorCode.none
+        channel.close()
+        await server.close()
 
     asyncio.run(main())
