@@ -483,8 +483,7 @@ class Controller:
             self._rebalance()
         if self._unclean_at_ms is not None and now_ms >= self._unclean_at_ms:
             self._unclean_at_ms = self._after(self._config.unclean_election_check_interval_ms)
-            records = fencing.elect_leaderless(self._context, self._config.max_elections_per_round)
-            self._append(records)
+            self._line_up(_UnderWay(Operation(fencing.elect_leaderless(self._context), _no_reply)))
         if self._no_op_at_ms is not None and now_ms >= self._no_op_at_ms:
             self._append([NoOpRecord()])
 

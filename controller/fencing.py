@@ -6,7 +6,6 @@ each partition is decided by itself, on the image of its moment.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -101,18 +100,14 @@ def lose_directories(context: Context, broker_id: int, offline: Sequence[UUID]) 
             yield None
 
 
-def elect_leaderless(context: Context, limit: int) -> list[Record]:
+def elect_leaderless(context: Context) -> Steps:
     """Tries an unclean election where there is no leader and the topic allows one."""
     terms = TopicTerms(context)
-
-    def changes() -> Iterator[Record]:
-        for topic, index in context.image.leaderless_partitions():
-            if terms.of(topic.name).election is Election.UNCLEAN:
-                record = decide(context, topic, index, Wanted(), terms.of(topic.name))
-                if record is not None:
-                    yield record
-
-    return list(itertools.islice(changes(), limit))
+    for topic, index, _ in _current(context, context.image.topics.leaderless):
+        if terms.of(topic.name).election is Election.UNCLEAN:
+            yield decide(context, topic, index, Wanted(), terms.of(topic.name))
+        else:
+            yield None
 
 
 @dataclass(frozen=True, slots=True)
