@@ -92,7 +92,8 @@ def _field_schema(item: Field[Any]) -> FieldSchema:
     )
 
 
-_SCHEMAS: dict[Any, tuple[FieldSchema, ...]] = {}
+# A memo: what it holds follows from the class alone (functools.cache takes no classes, for mypy).
+_SCHEMAS: Final[dict[Any, tuple[FieldSchema, ...]]] = {}
 
 
 def schema_of(cls: type[Entity]) -> tuple[FieldSchema, ...]:
