@@ -142,7 +142,8 @@ class Trial:
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
         self._chaos_steps: int | None = None
-        self.operator: Operator
+        self.operator = self._hired_operator()
+        self.saboteur.operator = self.operator
         self._failure: BaseException | None = None
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -268,8 +269,18 @@ class Trial:
             )
             self.clients.append(client)
             self._spawn(name, client.run())
+        self.clients.append(self.operator)
+        self._spawn("operator", self.operator.run())
+        self._produce("idem", CAREFUL, acks=records.ALL, idempotent=True, every_ms=500)
+        self._produce("all", CAREFUL, acks=records.ALL, idempotent=False, every_ms=900)
+        self._produce("one", LOOSE, acks=1, idempotent=False, every_ms=900)
+        self._produce("zero", LOOSE, acks=0, idempotent=False, every_ms=900)
+        for topic in (CAREFUL, LOOSE):
+            self._consume(f"reader-{topic}", topic)
+
+    def _hired_operator(self) -> Operator:
         _, env = self.simulation.client_env("operator")
-        self.operator = Operator(
+        return Operator(
             env,
             "operator",
             self.controllers,
@@ -278,15 +289,6 @@ class Trial:
             self._directory_of,
             self.saboteur.replace_disk,
         )
-        self.clients.append(self.operator)
-        self._spawn("operator", self.operator.run())
-        self.saboteur.operator = self.operator
-        self._produce("idem", CAREFUL, acks=records.ALL, idempotent=True, every_ms=500)
-        self._produce("all", CAREFUL, acks=records.ALL, idempotent=False, every_ms=900)
-        self._produce("one", LOOSE, acks=1, idempotent=False, every_ms=900)
-        self._produce("zero", LOOSE, acks=0, idempotent=False, every_ms=900)
-        for topic in (CAREFUL, LOOSE):
-            self._consume(f"reader-{topic}", topic)
 
     def _produce(
         self, name: str, topic: str, *, acks: int, idempotent: bool, every_ms: int
