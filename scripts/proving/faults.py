@@ -7,12 +7,11 @@ import time
 from typing import Any
 
 from clusters import Cluster, running_cluster
+from one_history import assert_metadata_agrees
 from waiting import NotInTime, wait_until
 
 from proving.load import Load
 from proving.part import Failed, Outcome, Task
-from spark_audit.session import in_process
-from spark_audit.verify import verify
 from wire.errors import KafkaError
 
 ROUND_S = 60.0
@@ -61,7 +60,7 @@ def _round(task: Task, seed: int, shape: tuple[int, int], folder: Any, figures: 
         if load.count == 0:
             raise Failed("nothing was acknowledged")
         cluster.down()
-        _logs_agree(cluster)
+        assert_metadata_agrees(cluster)
 
 
 def _one_fault(cluster: Cluster, load: Load, chance: random.Random, figures: dict) -> None:
@@ -93,17 +92,3 @@ def _everyone_in_sync(cluster: Cluster) -> None:
         return all(len(one["isr"]) == 3 for one in topic["partitions"].values())
 
     wait_until(in_sync, "all replicas in sync", 90, every_s=0.2, errors=(KafkaError, KeyError))
-
-
-def _logs_agree(cluster: Cluster) -> None:
-    """The controllers' metadata logs are sound and of one history."""
-    directories = [str(cluster.data(id_)) for id_ in cluster.ids("controller")]
-    document = verify(directories, in_process)
-    if not document["sound"]:
-        errors = [
-            finding
-            for entry in document["directories"]
-            for finding in entry["findings"]
-            if finding["level"] == "error"
-        ]
-        raise Failed(f"the metadata logs are not sound: {errors[:3]}")

@@ -39,7 +39,10 @@ Read = Callable[[str], Awaitable[tuple[str, str | None] | None]]
 
 
 class AdminClient(Client):
-    """Makes calls at random, about `every_ms` apart. `read` asks the active controller's door."""
+    """Makes calls at random, about `every_ms` apart. `read` asks the active controller's door.
+
+    Topic names begin with `prefix`: nobody else may use them, nor have used them before.
+    """
 
     def __init__(
         self,
@@ -51,8 +54,10 @@ class AdminClient(Client):
         read: Read,
         *,
         every_ms: int,
+        prefix: str = "topic",
     ) -> None:
         super().__init__(env, name, {**controllers, **brokers}, history)
+        self._prefix = prefix
         self._controllers = sorted(controllers)
         self._brokers = sorted(brokers)
         self._read_topic = read
@@ -71,7 +76,7 @@ class AdminClient(Client):
         """One call of a kind drawn by chance."""
         # Few names at a time, so that clients meet; new ones later, so that histories stay short.
         era = self.now_ms // _NAMES_CHANGE_MS
-        name = f"topic-{era}-{self.chance.randrange(_NAMES_AT_ONCE)}"
+        name = f"{self._prefix}-{era}-{self.chance.randrange(_NAMES_AT_ONCE)}"
         kind = self.chance.choices(("create", "delete", "alter", "read"), (4, 2, 4, 4))[0]
         if kind == "read":
             await self._read(name)

@@ -133,8 +133,7 @@ class Cluster:
 def running_cluster(directory, controllers, brokers, settings=None):
     """A cluster that is up; ended on leaving. `settings` are added to every node's properties."""
     cluster = Cluster(directory)
-    _running.append(cluster)
-    try:
+    with ended_afterwards(cluster):
         if settings:
             cluster.local.create(plan(controllers, brokers, None))
             for node in cluster.local.nodes():
@@ -143,6 +142,14 @@ def running_cluster(directory, controllers, brokers, settings=None):
                 path.write_text(path.read_text() + added)
         cluster.up(controllers, brokers)
         yield cluster
+
+
+@contextmanager
+def ended_afterwards(cluster):
+    """Ends the cluster on leaving; until then a failing test shows its logs."""
+    _running.append(cluster)
+    try:
+        yield
     finally:
         try:
             cluster.end()
