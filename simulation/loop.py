@@ -270,6 +270,7 @@ class NodeLoop(_EventLoop):  # type: ignore[misc]
         self._on_error = on_error
         self._context = Context()
         self._paused: list[Handle] | None = None
+        self._never_run: list[Handle] = []
         self._numbers = 0
         self._tasks = 0
 
@@ -278,6 +279,8 @@ class NodeLoop(_EventLoop):  # type: ignore[misc]
     def may_run(self, handle: Handle) -> bool:
         """Whether a handle's time has come; a stopped process makes up for it later."""
         if self.dead:
+            # Kept: a task let go would be closed, and its `finally` blocks run, here and now.
+            self._never_run.append(handle)
             return False
         if self._paused is not None:
             self._paused.append(handle)

@@ -60,6 +60,7 @@ class Machine:
         self._world = world
         self._main = main
         self._on_error = on_error
+        self._process: asyncio.Task[None] | None = None
         self._doom: tuple[int, bool] | None = None  # operations left, with power
         # Dead loops are kept: let go, their tasks would be closed, and run on, at any moment.
         self._graveyard: list[NodeLoop] = []
@@ -107,8 +108,8 @@ class Machine:
         if self.lives > 1:
             world.count("restarts")
         world.tell(self.name, f"starts, life {self.lives}")
-        task = loop.create_task(self._main(self, env), name="main")
-        task.add_done_callback(self._over)
+        self._process = loop.create_task(self._main(self, env), name="main")
+        self._process.add_done_callback(self._over)
 
     def kill(self, power: bool = False, ops: int | None = None) -> None:
         """Ends the process as SIGKILL does, or with `power` the machine; with `ops` at the n-th
@@ -260,4 +261,4 @@ class Machine:
             for task in asyncio.all_tasks(loop):
                 with suppress(BaseException):
                     task.get_coro().close()
-        self.loop = self.node = self.env = self.on_stop = None
+        self.loop = self.node = self.env = self.on_stop = self._process = None

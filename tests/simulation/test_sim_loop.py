@@ -217,6 +217,8 @@ def test_nothing_of_a_dead_process_runs_on(rig):
 
     task = loop.create_task(work())
     rig.scheduler.run_until(500_000)
+    unstarted = loop.create_task(work())
+    del unstarted
     loop.dead = True
     rig.scheduler.run_until(5_000_000)
     gc.collect()
@@ -228,6 +230,8 @@ def test_nothing_of_a_dead_process_runs_on(rig):
     with pytest.raises(NodeDead):
         task.cancel()
     assert rig.errors == []
+    for left in asyncio.all_tasks(loop):
+        left.get_coro().close()
 
 
 def test_a_paused_process_makes_up_for_what_it_missed(rig):
