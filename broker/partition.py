@@ -445,6 +445,10 @@ class PartitionCore:
             return effects
         if any(r not in self.replicas for r in event.isr):
             return effects  # a reassignment ended meanwhile: its metadata is on the way
+        if any(r not in event.isr for r in self.isr):
+            # Who left may be eligible to lead, by a min.insync.replicas that we don't know yet: the
+            # high watermark waits for the metadata that this was decided on.
+            return effects
         if event.isr != self.isr:
             effects.append(IsrChanged(event.isr, len(event.isr) < len(self.isr)))
         self.isr = event.isr

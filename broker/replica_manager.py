@@ -172,6 +172,10 @@ class ReplicaManager:
         for topic_id in delta.topics_deleted:
             for replica in [r for r in self._by_id.values() if r.topic_id == topic_id]:
                 self._remove(replica, ErrorCode.unknown_topic_or_partition)
+        # Before the partitions: with too low a min.insync.replicas, a leader that is told of a
+        # smaller ISR would commit what those who left don't have, and they may yet lead (KIP-966).
+        if delta.configs_changed:
+            self._configs_changed(delta)
         for topic_id, indexes in delta.topics_changed.items():
             topic = image.topic_by_id(topic_id)
             if topic is None:
@@ -180,14 +184,14 @@ class ReplicaManager:
                 partition = topic.partitions.get(index)
                 if partition is not None:
                     self._partition_changed(topic.name, topic_id, index, partition)
-        if delta.configs_changed:
-            self._configs_changed(delta)
 
     def _take_over(self, before: MetadataImage, image: MetadataImage) -> None:
         """Takes what concerns this broker from an image about which nothing else is known: what it
         hosts now, and what it is to host. The others' partitions aren't looked at."""
         self._settings_of.clear()
         self._brokers_changed()
+        if image.configs is not before.configs:
+            self._settings_changed(list(self._by_id.values()))
         for topic_id, index in list(self._by_id):
             replica = self._by_id[topic_id, index]
             topic = image.topic_by_id(topic_id)
@@ -199,8 +203,6 @@ class ReplicaManager:
         for topic, index in image.partitions_of_broker(self.config.node_id):
             if (topic.id, index) not in self._by_id:
                 self._partition_changed(topic.name, topic.id, index, topic.partitions[index])
-        if image.configs is not before.configs:
-            self._settings_changed(list(self._by_id.values()))
 
     def on_past_image(self, image: MetadataImage) -> None:
         """An image from before this node has caught up: it names topics, but nothing is done."""

@@ -8,6 +8,8 @@ from broker_fakes import cluster, until
 from test_broker_end_to_end import batch, produce
 
 from broker.partition import Role
+from broker.partition_events import Assigned, MinIsr
+from metadata.delta import ImageDelta, note
 from metadata.records import types as t
 from wire.apis import ErrorCode
 
@@ -117,5 +119,37 @@ def test_replicas_are_what_the_image_says(tmp_path, seed):
             )
             connection = await c.connect(1)
             assert (await produce(connection, "last", 0, batch(b"x"))).error_code is ErrorCode.none
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_new_minimum_is_told_before_the_isr_that_was_decided_on_it(tmp_path, monkeypatch, known):
+    """Whether the node knows what changed between two images or not."""
+
+    async def main():
+        async with cluster(tmp_path, (1, 2)) as c:
+            c.controller.create_topic("t", 1, (1, 2))
+            await until(lambda: c.brokers[1].replicas.leaders == 1)
+            replicas = c.brokers[1].replicas
+            (replica,) = replicas
+            told = []
+            monkeypatch.setattr(type(replica), "tell", lambda self, event: told.append(type(event)))
+            before = replicas.image
+            topic = before.topic("t")
+            records = (
+                t.PartitionChangeRecord(partition_id=0, topic_id=topic.id, isr=(1,)),
+                t.ConfigRecord(
+                    resource_type=2, resource_name="t", name="min.insync.replicas", value="2"
+                ),
+            )
+            image, delta = before, ImageDelta(before, before)
+            for record in records:
+                note(delta, image, record)
+                image = image.apply(record)
+            delta.image = image
+            replicas.on_image(image, delta if known else None)
+            assert told == [MinIsr, Assigned]
+            monkeypatch.undo()
 
     asyncio.run(main())

@@ -108,9 +108,21 @@ def test_a_lagging_replica_is_proposed_away_and_counts_until_that_is_committed()
     assert core.handle(Tick(), LAG_MS + 2) == [], "one in flight"
     assert core.high_watermark == 0
     answer = AlterPartitionAnswered(1, ErrorCode.none, (1, 2), 0, 1)
-    assert core.handle(answer, LAG_MS + 3) == [IsrChanged((1, 2), True), HighWatermarkMoved(10)]
-    assert (core.partition_epoch, core.isr) == (1, (1, 2))
+    assert core.handle(answer, LAG_MS + 3) == [], "it may have been decided on another minimum"
+    effects = core.handle(assigned(isr=(1, 2), partition_epoch=1), LAG_MS + 4)
+    assert effects == [IsrChanged((1, 2), True), HighWatermarkMoved(10)]
+    assert (core.partition_epoch, core.isr, core.pending) == (1, (1, 2), None)
     assert core.under_replicated
+
+
+def test_a_higher_minimum_that_comes_with_a_smaller_isr_holds_for_it():
+    core = leading(isr=(1, 2))
+    core.handle(Appended(10), 0)
+    core.handle(Tick(), LAG_MS + 1)
+    core.handle(AlterPartitionAnswered(1, ErrorCode.none, (1,), 0, 1), LAG_MS + 2)
+    core.handle(MinIsr(2), LAG_MS + 3)
+    core.handle(assigned(isr=(1,), partition_epoch=1), LAG_MS + 3)
+    assert core.high_watermark == 0, "2 is eligible to lead"
 
 
 def test_an_idle_replica_at_the_end_of_the_log_never_lags():
