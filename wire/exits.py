@@ -27,8 +27,8 @@ MEANINGS: Final = {
     EXIT_CANNOT_LISTEN: "the system refused something at start: a taken address, a file",
     EXIT_NOT_REGISTERED: "no controller registered the broker in initial.broker.registration."
     "timeout.ms",
-    EXIT_LOG_DIRECTORY_FAILED: "no log directory of the broker is left, or its failure could not be "
-    "reported to a controller",
+    EXIT_LOG_DIRECTORY_FAILED: "no log directory of the broker is left, or its failure could not "
+    "be reported to a controller",
     EXIT_BROKER_TASK_FAILED: "a background task of the broker failed by a fault of ours",
     EXIT_UNSUPPORTED_LEVEL: "a feature level in the metadata log is above what this version knows",
     EXIT_UNREADABLE_LOG: "a committed metadata record can't be decoded",
