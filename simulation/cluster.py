@@ -82,6 +82,7 @@ class Cluster:
     def start(self) -> None:
         """Starts every node that doesn't run."""
         for machine in self.machines.values():
+            self._world.scheduler.cause = 0
             machine.start()
 
     def replace_disk(self, node_id: int) -> None:

@@ -128,8 +128,8 @@ class Simulation:
     # -- making it go on ---------------------------------------------------------------------
 
     def at(self, ms: int, action: Callable[[], object]) -> None:
-        """Has the world do something at a time, in ms since it began."""
-        self.world.scheduler.at(ms * 1000, action)
+        """Has the world do something at a time, in ms since it began; it follows from nothing."""
+        self.world.scheduler.at(ms * 1000, action).cause = 0
 
     def run_until(self, ms: int, *, max_steps: int | None = None) -> bool:
         """Goes on until a time; False where `max_steps` (of the whole run) came first.
