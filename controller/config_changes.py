@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from controller import eligible_replicas
-from controller.api import answer, part
 from controller.configs import MIN_ISR
 from controller.context import Context, Result
 from controller.events import ApiRequest
@@ -15,6 +14,7 @@ from metadata.configs import TOPIC, validate_dynamic_broker_config, validate_top
 from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
 from metadata.records import ConfigRecord, Record
 from wire.errors import ErrorCode, KafkaError
+from wire.hot.alter_configs import ConfigsResponse, ResourceOutcome
 
 _MAX_VALUE_LENGTH = 32_767  # Kafka's limit for a string in a record
 
@@ -107,16 +107,16 @@ def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
     """Runs `change(context, resource, asked) -> records` for every resource of the request; each
     fails or succeeds by itself."""
     entity = request.entity
-    counts = Counter(map(resource_of, entity.resources))
+    resources = [resource_of(asked) for asked in entity.resources]
+    counts = Counter(resources) if len(resources) > 1 else {}
     records: list[Record] = []
     cleared: list[Record] = []
-    results: dict[Resource, Any] = {}
-    for asked in entity.resources:
-        resource = resource_of(asked)
+    results: dict[Resource, ResourceOutcome] = {}
+    for resource, asked in zip(resources, entity.resources, strict=True):
         if resource in results:
             continue
         try:
-            if counts[resource] > 1:
+            if counts.get(resource, 1) > 1:
                 raise KafkaError(
                     ErrorCode.invalid_request, f"Resource {resource.name!r} is named more than once"
                 )
@@ -127,10 +127,10 @@ def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
             records += found
             cleared += clearing
         except KafkaError as error:
-            results[resource] = _result(request, resource, error.code, error.message)
+            results[resource] = ResourceOutcome(error.code, error.message, *resource)
         else:
-            results[resource] = _result(request, resource, ErrorCode.none, None)
-    reply = answer(request, responses=tuple(results.values()))
+            results[resource] = ResourceOutcome(ErrorCode.none, None, *resource)
+    reply = ConfigsResponse(tuple(results.values()))
     return Result([] if entity.validate_only else records + cleared, reply)
 
 
@@ -151,18 +151,6 @@ def refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
     resources: Iterable[Resource] = dict.fromkeys(
         resource_of(asked) for asked in request.entity.resources
     )
-    return answer(
-        request,
-        responses=tuple(_result(request, resource, code, message) for resource in resources),
-    )
-
-
-def _result(request: ApiRequest, resource: Resource, code: ErrorCode, message: str | None) -> Any:
-    return part(
-        request,
-        "AlterConfigsResourceResponse",
-        error_code=code,
-        error_message=message,
-        resource_type=resource.type,
-        resource_name=resource.name,
+    return ConfigsResponse(
+        tuple(ResourceOutcome(code, message, *resource) for resource in resources)
     )

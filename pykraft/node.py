@@ -58,8 +58,9 @@ class Node:
         self._directories: directories.NodeDirectories | None = None
         self._failed = asyncio.Event()
         self._ready = asyncio.Event()
-        # Set, and replaced by a fresh one, whenever what `ready` says may have changed.
+        # Set, and replaced by a fresh one, whenever why it isn't ready, or that it is, has changed.
         self.state_moved = asyncio.Event()
+        self._not_ready_for: str | None = ""
         self._watchers: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("node")
         static = config.static
@@ -378,6 +379,10 @@ class Node:
         self._look_whether_ready()
 
     def _look_whether_ready(self) -> None:
+        reason = self.why_not_ready()
+        if reason == self._not_ready_for:
+            return
+        self._not_ready_for = reason
         moved, self.state_moved = self.state_moved, asyncio.Event()
         moved.set()
         if not self._ready.is_set() and self.ready:

@@ -76,7 +76,7 @@ class SyncLog(NamedTuple):
 
 
 class ServeParkedSoon(NamedTuple):
-    """Send `events.ServeParked` when the present burst of appends is over."""
+    """Say `events.ServeParked` once these effects are done."""
 
 
 class TruncateLog(NamedTuple):

@@ -90,6 +90,9 @@ class Performer:
             self._node.fail(FatalError(EXIT_METADATA_DISK_FAILED, f"the metadata log: {error}"))
         finally:
             self._running = False
+        if self._serve_asked and not self._queue:
+            self._serve_asked = False
+            self._node.tell(ServeParked())
 
     def _block(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Let everything behind wait until `work` is done."""
@@ -177,13 +180,7 @@ class Performer:
         return slice_of(part.file, part.position, part.length)
 
     def _serve_parked_soon(self, effect: fx.ServeParkedSoon) -> None:
-        if not self._serve_asked:
-            self._serve_asked = True
-            asyncio.get_running_loop().call_soon(self._serve_parked)
-
-    def _serve_parked(self) -> None:
-        self._serve_asked = False
-        self._node.tell(ServeParked())
+        self._serve_asked = True
 
     # The log
 

@@ -3,6 +3,14 @@
 kio's classes are the oracle that the tests hold these against, for every version.
 """
 
+from wire.hot.alter_configs import (
+    ConfigChange,
+    ConfigsRequest,
+    ConfigsResponse,
+    ResourceChange,
+    ResourceOutcome,
+    decode_incremental_alter_configs,
+)
 from wire.hot.fetch_request import (
     FetchForgotten,
     FetchPartition,
@@ -34,6 +42,9 @@ from wire.hot.vote import (
 )
 
 __all__ = [
+    "ConfigChange",
+    "ConfigsRequest",
+    "ConfigsResponse",
     "FetchForgotten",
     "FetchPartition",
     "FetchRequest",
@@ -45,10 +56,13 @@ __all__ = [
     "ProduceRequestView",
     "ProducedPartition",
     "ProducedTopic",
+    "ResourceChange",
+    "ResourceOutcome",
     "VoteAnswer",
     "VoteQuestion",
     "decode_fetch_request",
     "decode_fetch_response",
+    "decode_incremental_alter_configs",
     "encode_fetch_request",
     "encode_fetch_response",
     "encode_produce_response",

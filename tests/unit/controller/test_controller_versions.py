@@ -7,7 +7,7 @@ from datetime import timedelta
 from uuid import UUID
 
 import pytest
-from controller_scene import Scene
+from controller_scene import Scene, over_the_wire
 
 from controller.apis import APIS
 from controller.describe_cluster import describe_cluster
@@ -69,8 +69,10 @@ def test_any_request_gets_an_answer_of_its_version(key, version):
     scene._token += 1
     scene.handle(ApiRequest(scene._token, key, version, entity))
     answered = scene.answer(scene._token)
-    refused = round_trip(
-        APIS[key].refuse(ApiRequest(0, key, version, entity), ErrorCode.not_controller, "why")
+    refused = over_the_wire(
+        key,
+        version,
+        APIS[key].refuse(ApiRequest(0, key, version, entity), ErrorCode.not_controller, "why"),
     )
     for reply in (answered, refused):
         assert type(reply).__version__ == version

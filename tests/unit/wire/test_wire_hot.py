@@ -17,7 +17,7 @@ from wire import hot, messages
 from wire.errors import DecodeError
 from wire.messages import fill, millis
 
-PRODUCE, FETCH, VOTE = 0, 1, 52
+PRODUCE, FETCH, ALTER, VOTE = 0, 1, 44, 52
 TOPIC_ID = UUID(int=0x1234567890ABCDEF << 60)
 DIRECTORY = UUID(int=99 << 100)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -507,3 +507,64 @@ def test_vote_responses_have_the_bytes_of_kio(version: int, granted: bool) -> No
     answer = hot.VoteAnswer(ErrorCode.fenced_leader_epoch, 4, 10, granted)
     encoded = hot.encode_vote_response(version, answer, node_endpoints=ENDPOINTS)
     assert encoded == messages.encode_body(entity)
+
+
+# IncrementalAlterConfigs
+
+
+def plain(entity: Any) -> tuple[Any, bool]:
+    """A request, kio's or ours, as tuples."""
+    resources = tuple(
+        (
+            one.resource_type,
+            one.resource_name,
+            tuple((c.name, c.config_operation, c.value) for c in one.configs),
+        )
+        for one in entity.resources
+    )
+    return resources, entity.validate_only
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_config_changes_are_read_as_kio_reads_them(version: int) -> None:
+    chance = random.Random(version)
+    for _ in range(100):
+        entity = random_entity(messages.request_class(ALTER, version), chance)
+        body = messages.encode_body(entity)
+        found = hot.decode_incremental_alter_configs(version, memoryview(body))
+        assert plain(found) == plain(entity)
+        for length in range(len(body)):
+            with pytest.raises(DecodeError):
+                hot.decode_incremental_alter_configs(version, memoryview(body)[:length])
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@given(st.binary(max_size=80))
+def test_nonsense_as_config_changes_is_refused_or_read(version: int, body: bytes) -> None:
+    with contextlib.suppress(DecodeError):
+        hot.decode_incremental_alter_configs(version, body)
+
+
+@pytest.mark.parametrize(("key", "version"), [(33, 0), (33, 1), (33, 2), (ALTER, 0), (ALTER, 1)])
+def test_outcomes_of_config_changes_are_written_as_kio_writes_them(key: int, version: int) -> None:
+    outcomes = (
+        hot.ResourceOutcome(0, None, 2, "töpic"),
+        hot.ResourceOutcome(40, "Invalid value", 4, ""),
+    )
+    module = messages.response_module(key, version)
+    expected = fill(
+        messages.response_class(key, version),
+        throttle_time=millis(0),
+        responses=tuple(
+            fill(
+                module.AlterConfigsResourceResponse,
+                error_code=ErrorCode(code),
+                error_message=message,
+                resource_type=kind,
+                resource_name=name,
+            )
+            for code, message, kind, name in outcomes
+        ),
+    )
+    ours = messages.encode_response(key, version, 9, hot.ConfigsResponse(outcomes))
+    assert ours == messages.encode_response(key, version, 9, expected)

@@ -1,0 +1,103 @@
+"""IncrementalAlterConfigs requests, versions 0 and 1, and the answer that AlterConfigs shares."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from wire.apis import is_flexible
+from wire.errors import DecodeError
+from wire.hot import primitives as p
+
+_NO_THROTTLE = p.INT32.pack(0)
+
+
+class ConfigChange(NamedTuple):
+    """What is to happen to one config; the operations are Kafka's numbers."""
+
+    name: str
+    config_operation: int
+    value: str | None
+
+
+class ResourceChange(NamedTuple):
+    """The changes of one resource."""
+
+    resource_type: int
+    resource_name: str
+    configs: tuple[ConfigChange, ...]
+
+
+class ConfigsRequest(NamedTuple):
+    """A whole request."""
+
+    resources: tuple[ResourceChange, ...]
+    validate_only: bool
+
+
+class ResourceOutcome(NamedTuple):
+    """What came of one resource; error code 0 and no message where all is well."""
+
+    error_code: int
+    error_message: str | None
+    resource_type: int
+    resource_name: str
+
+
+class ConfigsResponse(NamedTuple):
+    """The answer to IncrementalAlterConfigs and to AlterConfigs, never throttled."""
+
+    responses: tuple[ResourceOutcome, ...]
+
+    def encode_body(self, api_key: int, version: int) -> bytes:
+        """The body, without size and header."""
+        flexible = is_flexible(api_key, version)
+        out = [_NO_THROTTLE, p.count(len(self.responses), flexible)]
+        for code, message, kind, name in self.responses:
+            out.append(p.INT16.pack(code))
+            out.append(p.string(message, flexible))
+            out.append(p.INT8.pack(kind))
+            out.append(p.string(name, flexible))
+            if flexible:
+                out.append(b"\x00")
+        if flexible:
+            out.append(b"\x00")
+        return b"".join(out)
+
+
+@p.decoding
+def decode_incremental_alter_configs(version: int, body: Any) -> ConfigsRequest:
+    """The request in a body, whatever comes behind it. DecodeError where it is malformed."""
+    flexible = version >= 1
+    count, pos = p.read_count(body, 0, flexible)
+    resources = []
+    for _ in range(count):
+        resource, pos = _read_resource(body, pos, flexible)
+        resources.append(resource)
+    validate_only = body[pos] != 0
+    if flexible:
+        p.skip_tags(body, pos + 1)
+    return ConfigsRequest(tuple(resources), validate_only)
+
+
+def _read_resource(body: Any, pos: int, flexible: bool) -> tuple[ResourceChange, int]:
+    kind = p.INT8.unpack_from(body, pos)[0]
+    name, pos = _read_text(body, pos + 1, flexible)
+    count, pos = p.read_count(body, pos, flexible)
+    configs = []
+    for _ in range(count):
+        config, pos = _read_text(body, pos, flexible)
+        operation = p.INT8.unpack_from(body, pos)[0]
+        value, pos = p.read_string(body, pos + 1, flexible)
+        if flexible:
+            pos = p.skip_tags(body, pos)
+        configs.append(ConfigChange(config, operation, value))
+    if flexible:
+        pos = p.skip_tags(body, pos)
+    return ResourceChange(kind, name, tuple(configs)), pos
+
+
+def _read_text(body: Any, pos: int, flexible: bool) -> tuple[str, int]:
+    text, end = p.read_string(body, pos, flexible)
+    if text is None:
+        raise DecodeError(f"byte {pos}: a null name")
+    return text, end
