@@ -34,6 +34,11 @@ def _with_topics(image: MetadataImage, topics: TopicsImage) -> MetadataImage:
     return type(image)._make((topics, *image[1:]))
 
 
+def _with_configs(image: MetadataImage, configs: Map[Any, Map[str, str]]) -> MetadataImage:
+    """The same for the configs, which are the fifth."""
+    return type(image)._make((*image[:4], configs, *image[5:]))
+
+
 def _topic(image: MetadataImage, record: t.TopicRecord) -> MetadataImage:
     return _with_topics(image, apply_topic(image.topics, record))
 
@@ -153,7 +158,7 @@ def _put_or_drop(table: Map[Any, Map[str, Any]], key: Any, name: str, value: Any
 
 def _config(image: MetadataImage, record: t.ConfigRecord) -> MetadataImage:
     key = (record.resource_type, record.resource_name)
-    return image._replace(configs=_put_or_drop(image.configs, key, record.name, record.value))
+    return _with_configs(image, _put_or_drop(image.configs, key, record.name, record.value))
 
 
 def quota_key(record: t.ClientQuotaRecord) -> QuotaKey:
