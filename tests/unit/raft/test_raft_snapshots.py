@@ -23,6 +23,7 @@ from wire.errors import FatalError
 from wire.exits import EXIT_LOG_DAMAGED, EXIT_METADATA_DISK_FAILED
 from world.env import DiskFull
 from world.memory import Media, memory_env
+from world.real import RealFile
 
 DIR = "/data/__cluster_metadata-0"
 ALONE = VoterSet.static({1: ("h", 1)}, "CONTROLLER")
@@ -318,6 +319,18 @@ def small_slices(tmp_path, **rest):
         fetch_snapshot_max_bytes=2_000,
         **rest,
     )
+
+
+def test_slices_that_are_not_in_memory_are_sent_as_the_disk_gives_them(tmp_path, monkeypatch):
+    async def scenario(cluster):
+        late = await member_that_needs_a_snapshot(cluster)
+        leader = await cluster.leader()
+        await cluster.caught_up()
+        assert late.recorder.state == leader.recorder.state
+        assert late.recorder.snapshots
+
+    monkeypatch.setattr(RealFile, "pread_nowait", lambda *_: None)
+    run(scenario, small_slices(tmp_path))
 
 
 def test_a_snapshot_that_is_deleted_while_it_is_fetched_is_followed_by_the_next(tmp_path):
