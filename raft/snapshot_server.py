@@ -88,7 +88,10 @@ class SnapshotServer:
         try:
             data = await self._store.read(file, filled.position, filled.length)
         except Exception as error:  # noqa: BLE001 - told to whoever ends the node
-            self._fail(error)
+            if filled.snapshot in self._store.complete:
+                self._fail(error)
+            else:  # dropped meanwhile, and closed with that
+                answer(filled._replace(error=ErrorCode.snapshot_not_found), None)
             return
         answer(filled._replace(length=len(data)), Slice(data, len(data)))
 

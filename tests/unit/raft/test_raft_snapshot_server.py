@@ -1,6 +1,7 @@
 """Slices of snapshots, from memory and from the disk."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
@@ -55,3 +56,30 @@ def test_a_disk_that_cannot_be_read_is_told():
     answer, failures = asyncio.run(given(memory_env(), cold=True, position=64, failing_reads=1))
     assert answer is None
     assert "read" in str(failures[0])
+
+
+def test_a_snapshot_dropped_while_it_is_read_is_no_failure():
+    env = memory_env()
+
+    async def drop_then_read(function, *args):
+        if function.__name__ == "pread":
+            store.drop_before(OffsetAndEpoch(51, 4))
+        return function(*args)
+
+    env = dataclasses.replace(env, run_blocking=drop_then_read)
+    env.disk.make_dirs(DIR)
+    store = SnapshotStore(env, DIR)
+
+    async def main():
+        await snapshot_writer.write(env, store, SNAPSHOT, 7, [[b"x" * 100] * 5])
+        failures, answers = [], []
+        server = SnapshotServer(store, lambda: None, failures.append)
+        env.disk.media.faults.cold = True
+        response = FetchSnapshotResponse(ErrorCode.none, 1, 4, SNAPSHOT, position=64)
+        server.serve(response, 200, lambda *answer: answers.append(answer))
+        await server.close()
+        return failures, answers
+
+    failures, ((response, found),) = asyncio.run(main())
+    assert (failures, found) == ([], None)
+    assert response.error == ErrorCode.snapshot_not_found
