@@ -55,17 +55,29 @@ def _known_versions(api_key: int) -> tuple[int, ...]:
     return tuple(sorted(v for v, kinds in versions.items() if EntityType.request in kinds))
 
 
-class _Pending:
-    """One request on its way. `future` is finished early when its time ran out."""
+def _look_at(future: asyncio.Future[memoryview]) -> None:
+    if not future.cancelled():
+        future.exception()
 
-    __slots__ = ("api_key", "future", "sent_ms", "timer", "version")
+
+class _Pending:
+    """One request on its way. `future` is finished early when its time ran out; `bare` says that
+    it is to get the answer without its header."""
+
+    __slots__ = ("api_key", "bare", "future", "sent_ms", "timer", "version")
 
     def __init__(
-        self, api_key: int, version: int, future: asyncio.Future[memoryview], sent_ms: int
+        self,
+        api_key: int,
+        version: int,
+        future: asyncio.Future[memoryview],
+        sent_ms: int,
+        bare: bool,
     ) -> None:
         self.api_key = api_key
         self.version = version
         self.future = future
+        self.bare = bare
         self.sent_ms = sent_ms
         self.timer: asyncio.TimerHandle | None = None
 
@@ -186,28 +198,12 @@ class Connection(asyncio.BufferedProtocol):
         pieces = body if isinstance(body, list) else [body]
         head = request_header(self._header(api_key, version))
         size = len(head) + sum(len(piece) for piece in pieces)
-        raw = self._submit(api_key, version, [_SIZE.pack(size), head, *pieces], timeout_ms)
-        result: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-
-        def strip(done: asyncio.Future[memoryview]) -> None:
-            # Looked at even if nobody waits any more, or asyncio reports it as never retrieved.
-            error = done.exception()
-            if result.done():
-                return
-            if error is not None:
-                result.set_exception(error)
-                return
-            answer = done.result()
-            try:
-                _, offset = decode_response_header(api_key, version, answer)
-            except DecodeError as bad:
-                self._end(bad)
-                result.set_exception(ConnectionLost(f"{self.peer}: malformed response: {bad}"))
-            else:
-                result.set_result(answer[offset:])
-
-        raw.add_done_callback(strip)
-        return result
+        future = self._submit(
+            api_key, version, [_SIZE.pack(size), head, *pieces], timeout_ms, bare=True
+        )
+        # Looked at even if nobody waits any more, or asyncio reports it as never retrieved.
+        future.add_done_callback(_look_at)
+        return future
 
     def close(self) -> None:
         """Ends the connection: pending requests fail, `on_close` is called with None."""
@@ -249,15 +245,22 @@ class Connection(asyncio.BufferedProtocol):
         return RequestHeader(api_key, version, self._next_id, self._client_id)
 
     def _submit(
-        self, api_key: int, version: int, frame: list[bytes], timeout_ms: int | None
+        self,
+        api_key: int,
+        version: int,
+        frame: list[bytes],
+        timeout_ms: int | None,
+        *,
+        bare: bool = False,
     ) -> asyncio.Future[memoryview]:
-        """Writes a frame whose header was just made; the future gives the whole answer frame."""
+        """Writes a frame whose header was just made; the future gives the whole answer frame,
+        or with `bare` what follows its header."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[memoryview] = loop.create_future()
         if self.closed or self._transport is None:
             future.set_exception(ConnectionLost(f"{self.peer}: the connection is closed"))
             return future
-        pending = _Pending(api_key, version, future, self._env.clock.now_ms())
+        pending = _Pending(api_key, version, future, self._env.clock.now_ms(), bare)
         if timeout_ms is not None:
             pending.timer = loop.call_later(timeout_ms / 1000, self._timed_out, pending, timeout_ms)
         self._pending[self._next_id] = pending
@@ -273,8 +276,17 @@ class Connection(asyncio.BufferedProtocol):
             raise DecodeError(f"a response with correlation id {number}, which nobody waits for")
         if pending.timer is not None:
             pending.timer.cancel()
-        if not pending.future.done():
+        if pending.future.done():
+            return
+        if not pending.bare:
             pending.future.set_result(frame)
+            return
+        try:
+            _, offset = decode_response_header(pending.api_key, pending.version, frame)
+        except DecodeError as bad:
+            pending.future.set_exception(ConnectionLost(f"{self.peer}: malformed response: {bad}"))
+            raise
+        pending.future.set_result(frame[offset:])
 
     def _timed_out(self, pending: _Pending, timeout_ms: int) -> None:
         # The entry stays: its answer may still come and then has to be recognised.

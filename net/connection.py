@@ -305,9 +305,15 @@ class ServerConnection(asyncio.BufferedProtocol):
             slot.parts = self._encode(slot.header, reply)
             if slot.parts is None:
                 return
-        if slot is self._slots[0] and not self._reading and not self._flush_asked:
-            self._flush_asked = True
-            self._server.flush_soon(self._flush_and_go_on)
+        if slot is not self._slots[0] or self._reading or self._flush_asked:
+            return
+        if len(self._slots) == 1 and not self._read_paused:
+            # Nothing else is to come that could leave in the same write.
+            self.active_ms = self._server.env.clock.now_ms()
+            self._flush_slots()
+            return
+        self._flush_asked = True
+        self._server.flush_soon(self._flush_and_go_on)
 
     def _encode(self, header: RequestHeader, entity: Any) -> tuple[bytes] | None:
         """The frame of a response entity; None, and no connection any more, where it is none."""

@@ -68,6 +68,7 @@ class Performer:
         self._sync_wanted = False
         self._truncations = 0
         self._serve_asked = False
+        self._committed: int | None = None  # to be applied in the loop's next turn
         self._freezing: asyncio.Task[None] | None = None
         self._part: tuple[OffsetAndEpoch, File] | None = None
         self._probes: dict[int, asyncio.Task[None]] = {}
@@ -243,7 +244,18 @@ class Performer:
         self._block(self._log.truncate(effect.offset), "raft-truncate")
 
     def _high_watermark(self, effect: fx.HighWatermarkAdvanced) -> None:
-        self._applier.advance(effect.offset)
+        if not self._sync_wanted:
+            self._applier.advance(effect.offset)
+            return
+        # The disk first: what is committed is applied while it works.
+        if self._committed is None:
+            asyncio.get_running_loop().call_soon(self._apply_committed)
+        self._committed = effect.offset
+
+    def _apply_committed(self) -> None:
+        offset, self._committed = self._committed, None
+        if offset is not None and not self._node.stopped:
+            self._applier.advance(offset)
 
     # Snapshots
 
@@ -283,6 +295,7 @@ class Performer:
 
     def _restart_log(self, effect: fx.RestartLog) -> None:
         self._truncations = effect.truncations
+        self._committed = None
         self._applier.hold()
         self._block(self._restart(effect.snapshot), "raft-restart-log")
 
