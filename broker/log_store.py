@@ -22,6 +22,10 @@ class DirectoryOffline(Exception):
     """A replica lies, or is to lie, in a log directory that has failed."""
 
 
+class NoRoom(Exception):
+    """A log can't be opened or made in the only log directory there is, which is full."""
+
+
 class StoredLog:
     """An open log and where it is. `high_watermark` is what the last checkpoint said."""
 
@@ -79,6 +83,10 @@ class LogStore:
     def is_online(self, directory: LogDirectory) -> bool:
         return directory.path not in self._offline
 
+    def is_last(self, directory: LogDirectory) -> bool:
+        """Whether no other directory is left."""
+        return self.online == [directory]
+
     def fail(self, directory: LogDirectory, error: DiskError) -> None:
         """The disk refused something there: the directory is offline from now on."""
         if self.is_online(directory):
@@ -98,7 +106,8 @@ class LogStore:
         """Opens a partition's log where it is, or makes it in the directory that the controller
         chose, or else in the one with the fewest. One of another topic id is set aside as stray.
 
-        Raises DirectoryOffline where that directory has failed, or fails now.
+        Raises DirectoryOffline where that directory has failed, or fails now; NoRoom where it is
+        full and there is no other.
         """
         directory = self._holding(topic, index) or self._chosen(directory_id)
         if directory is None or not self.is_online(directory):
@@ -107,6 +116,8 @@ class LogStore:
         try:
             return await self._open_in(directory, topic, topic_id, index, config)
         except DiskError as error:
+            if isinstance(error, DiskFull) and self.is_last(directory):
+                raise NoRoom(str(error)) from error
             self.fail(directory, error)
             raise DirectoryOffline(str(error)) from error
         finally:

@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from broker.config import BrokerConfig
-from broker.log_store import DirectoryOffline, LogStore, StoredLog
+from broker.log_store import DirectoryOffline, LogStore, NoRoom, StoredLog
 from broker.partition import PartitionCore
 from broker.partition_events import (
     AlterPartitionAnswered,
@@ -84,6 +84,7 @@ class ReplicaManager:
         self._by_name: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[Key, Replica] = {}
         self._opening: dict[Key, asyncio.Event] = {}
+        self._without_room: dict[Key, None] = {}  # to be opened when the disk isn't full any more
         # One task at a time per directory name: a topic made again waits for the old one's end.
         self._directory_tasks: dict[str, asyncio.Task[None]] = {}
         self._eligible: dict[int, int] = {}
@@ -285,6 +286,9 @@ class ReplicaManager:
             partition = self.image.partition(topic_id, index)
             if partition is not None and not self._is_closed():
                 await self._open_as(topic, topic_id, index, partition)
+        except NoRoom as error:
+            self._log.error("no_room_for_replica", topic=topic, partition=index, reason=str(error))
+            self._without_room[key] = None
         finally:
             self._opening.pop(key).set()
 
@@ -381,11 +385,18 @@ class ReplicaManager:
             replica.tell(event)
 
     def tick(self) -> None:
-        """Looks for replicas that lag; to be called every half replica.lag.time.max.ms."""
+        """Looks for replicas that lag, and tries again to open what a full disk had no room for; to
+        be called every half replica.lag.time.max.ms."""
         for replica in list(self._by_id.values()):
             # Followers can't fetch from a failed one, which doesn't make them laggards.
             if not replica.failed:
                 replica.tell(Tick())
+        waiting, self._without_room = self._without_room, {}
+        for topic_id, index in waiting:
+            topic = self.image.topic_by_id(topic_id)
+            partition = None if topic is None else topic.partitions.get(index)
+            if topic is not None and partition is not None:
+                self._partition_changed(topic.name, topic_id, index, partition)
 
     def delete_retired_segments(self) -> int:
         """Applies retention to every log; how many segments went."""
@@ -433,7 +444,7 @@ class ReplicaManager:
             "write_failed", topic=replica.topic, partition=replica.index, reason=str(error)
         )
         directory = replica.stored.directory
-        if isinstance(error, DiskFull) and self.store.online == [directory]:
+        if isinstance(error, DiskFull) and self.store.is_last(directory):
             return
         if isinstance(error, DiskError):
             self.store.fail(directory, error)

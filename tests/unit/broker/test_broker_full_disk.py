@@ -53,3 +53,22 @@ def test_a_sync_that_fails_ends_the_broker_with_its_code():
             c.fatal.clear()
 
     asyncio.run(main())
+
+
+def test_a_partition_that_a_full_disk_has_no_room_for_is_made_when_it_has():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1, replica_lag_time_max_ms=100)
+            media.faults.space_left = 0
+            with capture_logs() as logs:
+                c.controller.create_topic("t", 1, (1,))
+                await until(lambda: any(e["event"] == "no_room_for_replica" for e in logs))
+            assert len(broker.replicas) == 0
+            assert c.fatal == []
+            media.faults.space_left = None
+            await until(lambda: len(broker.replicas) == 1)
+            answer = await produce(await c.connect(1), "t", 0, batch(b"1"))
+            assert answer.error_code is ErrorCode.none
+
+    asyncio.run(main())
