@@ -45,6 +45,11 @@ def _voter_keys(voters: tuple[ReplicaKey, ...] | None) -> list[tuple[int, UUID]]
 class SnapshotStore(Protocol):
     """What the publisher needs of the quorum to keep a snapshot."""
 
+    @property
+    def catching_up(self) -> bool:
+        """Whether more of the log is known to be committed than was handed on."""
+        ...
+
     async def write_snapshot(
         self, offset: int, epoch: int, last_timestamp_ms: int, slices: Iterable[Sequence[bytes]]
     ) -> bool:
@@ -193,6 +198,8 @@ class MetadataPublisher:
         busy = self._snapshot_task is not None and not self._snapshot_task.done()
         if not due or busy or self.store is None or self.in_transaction:
             return
+        if self.store.catching_up:
+            return  # one of the whole will stand for many of parts, and loading is work enough
         self._snapshot_wanted = False
         self._bytes_since_snapshot = 0
         self._last_snapshot_ms = self._env.clock.now_ms()

@@ -348,6 +348,11 @@ class RaftNode:
         return self._applier.applied
 
     @property
+    def catching_up(self) -> bool:
+        """Whether more is known to be committed than was handed to the listener."""
+        return self.applied_offset < self.high_watermark
+
+    @property
     def end_offset(self) -> int:
         """Where the next record goes."""
         return self.core.state.log.end + len(self._burst) if self._started else 0

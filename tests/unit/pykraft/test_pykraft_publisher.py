@@ -35,6 +35,7 @@ class Store:
         self.written = []
         self.gate = None
         self.has_room = True
+        self.catching_up = False
 
     async def write_snapshot(self, offset, epoch, last_timestamp_ms, slices):
         if self.gate is not None:
@@ -128,6 +129,20 @@ def test_a_snapshot_is_written_after_so_many_bytes():
         scene.commit(topic(3), size=999)
         await scene.settle()
         assert len(scene.store.written) == 1
+
+    run(story)
+
+
+def test_no_snapshot_is_written_of_a_part_of_what_is_known():
+    async def story(scene):
+        scene.store.catching_up = True
+        scene.commit(topic(1), size=5000)
+        await scene.settle()
+        assert scene.store.written == []
+        scene.store.catching_up = False
+        scene.commit(topic(2), size=1)
+        await scene.settle()
+        assert [offset for offset, *_ in scene.store.written] == [2]
 
     run(story)
 
