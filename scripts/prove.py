@@ -4,6 +4,8 @@ seeds     new seeds of the quorum core's simulation, on all processors
 nodes     new seeds of whole nodes in virtual time, on all processors
 faults    SIGKILL of random nodes of real clusters under acks=all load: no acknowledged record
           lost, offsets in order, metadata logs sound and of one history
+network   real nodes on a network cut, late and lossy at random, killed and stopped; what clients
+          saw is judged by the simulation's models (--seeds A:B begins at seed A)
 clients   a million records through every client and codec (tests/clients under CI=true)
 corpus    the audits on recorded logs of real Kafka clusters (PYKRAFT_CORPUS)
 metadata  thousands of partitions, killed and started again, door and logs compared
@@ -27,7 +29,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 
-from proving import faults, metadata, nodes, pytests, seeds
+from proving import faults, metadata, network, nodes, pytests, seeds
 from proving.part import Outcome, Task
 from rich.console import Console
 from rich.table import Table
@@ -39,8 +41,9 @@ PARTS: dict[str, tuple[float, Callable[[Task], Outcome]]] = {
     "seeds": (0.15, seeds.prove),
     "nodes": (0.30, nodes.prove),
     "metadata": (0.10, metadata.prove),
-    "faults": (0.25, faults.prove),
-    "clients": (0.15, partial(pytests.prove, "clients", pytests.CLIENTS)),
+    "faults": (0.15, faults.prove),
+    "network": (0.15, network.prove),
+    "clients": (0.10, partial(pytests.prove, "clients", pytests.CLIENTS)),
 }
 _SECTION = re.compile(r"(<!-- results -->\n).*?(<!-- end results -->)", re.DOTALL)
 

@@ -105,6 +105,13 @@ def test_a_voter_that_comes_and_goes_moves_nobody(cluster):
             wait(seconds)
             cluster.network.heal()
             clients.wait_for_more(3)
+        if CI:
+            cluster.process(others[0]).suspend()
+            wait(longer)
+            cluster.resume()
+            clients.wait_for_more(3)
+        cluster.kill(others[0])
+        cluster.start(others[0])
         cluster.wait_until_whole([clients.careful])
         after = cluster.quorum()
     assert (after["leader"], after["epoch"]) == (before["leader"], before["epoch"])

@@ -32,6 +32,7 @@ class Proxy(Commands):
         self._directory, self._clients = Path(directory), clients
         self._ports, self._chance = ports, chance
         self.changed = asyncio.Event()
+        self._serving = {}
 
     async def run(self):
         """Until standard input ends."""
@@ -52,6 +53,8 @@ class Proxy(Commands):
     def _accepted(self, target, port):
         async def accepted(reader, writer):
             opened = None
+            # The loop itself holds its tasks only weakly.
+            self._serving[asyncio.current_task()] = None
             try:
                 source = self._owner(writer.get_extra_info("peername")[1])
                 self.counts["connections"] += 1
@@ -65,6 +68,7 @@ class Proxy(Commands):
             except OSError:
                 self.counts["connections refused or reset"] += 1
             finally:
+                del self._serving[asyncio.current_task()]
                 for end in (writer, opened):
                     if end is not None:
                         end.transport.abort()
@@ -98,9 +102,11 @@ class Proxy(Commands):
                 await self._through(source, target)
                 writer.write(data)
                 await writer.drain()
+            # The end of a connection gets through no cut either.
+            await self._through(source, target)
 
         async def collect():
-            while data := await reader.read(CHUNK_BYTES):
+            while data := await _read(reader):
                 link = self.link(source, target)
                 wait_s = link.delay_s(self._chance)
                 if link.loss and self._chance.random() < link.loss:
@@ -140,6 +146,14 @@ def _looks_for(port):
         return False
 
     return owns
+
+
+async def _read(reader):
+    """The next bytes; nothing at the end, however the connection ended."""
+    try:
+        return await reader.read(CHUNK_BYTES)
+    except ConnectionError:
+        return b""
 
 
 async def _first_of(*works):
