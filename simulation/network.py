@@ -19,6 +19,7 @@ from simulation.world import World
 
 _BYTES_PER_US = 125  # a gigabit per second
 _HICCUP = 0.005
+_WINDOWS = (256 * 1024, 256 * 1024, 16 * 1024, 2 * 1024)  # small ones cut messages into pieces
 _SYN_RETRY_US = 1_000_000
 _SYN_RETRIES = 6
 _FIRST_FREE_PORT = 40_000
@@ -27,13 +28,15 @@ Factory = Callable[[], asyncio.BaseProtocol]
 
 
 class Link:
-    """One direction between two hosts."""
+    """One direction between two hosts. `window` is how many bytes a connection may have on its
+    way and unread."""
 
     def __init__(self, world: World, source: str, target: str) -> None:
         self.world = world
         self.chance: random.Random = world.chance(f"link {source} > {target}")
         near = source == target
         self._latency_us = self.chance.randrange(10, 30) if near else self.chance.randrange(50, 400)
+        self.window: int = self.chance.choice(_WINDOWS)
         self._near = near
         self._free_us = 0
         self._cut_until_us = 0

@@ -21,7 +21,6 @@ from simulation.loop import NodeLoop
 if TYPE_CHECKING:
     from simulation.network import Host, Link
 
-WINDOW = 256 * 1024
 USER_TIMEOUT_US = 20_000_000
 _SEGMENT = 64 * 1024
 _POLL_US = 200_000
@@ -101,7 +100,7 @@ class Pipe:
         """Sends what the window has room for."""
         waiting = self._waiting
         while waiting:
-            room = WINDOW - self._flying_bytes - self.receiver.unread_bytes
+            room = self.link.window - self._flying_bytes - self.receiver.unread_bytes
             if room <= 0:
                 self._world.count("windows full")
                 return

@@ -425,7 +425,9 @@ class Trial:
                 return f"{machine.name} is not ready: {why}"
             if node.image.last_offset + 1 < end:
                 return f"{machine.name} is at offset {node.image.last_offset}, {end} is committed"
-            if node.raft is not None and node.raft.core.state.needs_end is not None:
+            needs_end = None if node.raft is None else node.raft.core.state.needs_end
+            # What it lost need not have been committed: then it waits for the log to grow past it.
+            if needs_end is not None and needs_end < node.image.last_offset:
                 return f"{machine.name} has not fetched what it lost"
         active = [n for n in self.controllers if self._is_active(n)]
         if len(active) != 1:

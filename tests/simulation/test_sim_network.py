@@ -6,7 +6,6 @@ import pytest
 
 from simulation.machine import Machine
 from simulation.network import Network
-from simulation.stream import WINDOW
 from simulation.world import World
 
 
@@ -138,7 +137,7 @@ def test_bytes_arrive_whole_and_in_order(seed):
         pair.call(pair.b, write, client, "there")
         pair.call(pair.a, write, server, "back")
         pair.run(chance.randrange(3))
-    pair.run(2_000)
+    pair.run(5_000)
     assert server.data == sent["there"]
     assert client.data == sent["back"]
     assert client.transport.get_write_buffer_size() == 0
@@ -176,13 +175,15 @@ def test_close_sends_what_was_written_then_ends():
     pair = Pair()
     client, server = pair.connected()
 
+    size = pair.network.link("b", "a").window + 5
+
     def last():
-        client.transport.write(b"x" * (WINDOW + 5))
+        client.transport.write(b"x" * size)
         client.transport.close()
 
     pair.call(pair.b, last)
     pair.run(200)
-    assert len(server.data) == WINDOW + 5
+    assert len(server.data) == size
     assert server.ended
     assert (client.lost, server.lost) == ([None], [None])
 
@@ -192,7 +193,8 @@ def test_a_reader_who_stops_makes_the_writer_pause():
     client, server = pair.connected()
     pair.call(pair.a, server.transport.pause_reading)
     pair.run(1)
-    pair.call(pair.b, client.transport.write, b"x" * (WINDOW + 300_000))
+    window = pair.network.link("b", "a").window
+    pair.call(pair.b, client.transport.write, b"x" * (window + 300_000))
     pair.run(100)
     assert client.pauses == 1
     assert client.transport.get_write_buffer_size() == 300_000
@@ -200,7 +202,7 @@ def test_a_reader_who_stops_makes_the_writer_pause():
     pair.call(pair.a, server.transport.resume_reading)
     pair.run(100)
     assert client.pauses == 0
-    assert len(server.data) == WINDOW + 300_000
+    assert len(server.data) == window + 300_000
 
 
 def test_a_cut_holds_bytes_back_one_way_and_they_arrive_after_it():
