@@ -19,7 +19,7 @@ _NOT_THE_ONE = (ErrorCode.not_controller, ErrorCode.not_leader_or_follower)
 _CONNECT_TIMEOUT_MS = 5_000
 _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 500
-_LAST_WORD_MS = 100
+_LAST_WORD_MS = 500
 
 
 class ControllerUnreachable(KafkaError):

@@ -82,15 +82,26 @@ class Operator:
         lost = [one.key for one in voters if one.key in self.world.lost]
         some = lost or [one.key for one in voters]
         key = leader.key if self.chance.random() < 0.2 else self.chance.choice(some)
-        if len(voters) > 1 and self._bears(voters.without(key), 0):
+        left = self._once_removed(leader).without(key)
+        if left and self._bears(voters.without(key), 0) and self._bears(left, 0):
             self._ask(leader, RemoveVoterRequest(key))
 
     # Disks
 
     def bears_one_more(self) -> bool:
         """Whether one more voter may lose what it has."""
-        sets = {repr(s): s for s in (m.voters for m in self._members())}
-        return all(self._bears(voters, 1) for voters in sets.values())
+        members = self._members()
+        sets = [m.voters for m in members] + [self._once_removed(m) for m in members]
+        return all(self._bears(voters, 1) for voters in {repr(s): s for s in sets}.values())
+
+    def _once_removed(self, member: SimulatedMember) -> VoterSet:
+        """Its voters without those whose removal it has been asked for: one that is paused does it
+        when it goes on."""
+        voters = member.voters
+        for _, _, _, request in member.incoming.values():
+            if isinstance(request, RemoveVoterRequest):
+                voters = voters.without(request.voter)
+        return voters
 
     def _members(self) -> list[SimulatedMember]:
         return list(self.world.members.values())

@@ -193,3 +193,34 @@ def test_initial_controllers_are_those_that_were_named(tmp_path, tools):
         for one, kind in zip(made, (OURS, JVM, OURS), strict=True):
             one.start(kind)
         wait_for(tools, made[0], made[2], voters=made)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(("leads", "follows"), [(OURS, JVM), (JVM, OURS)])
+def test_a_static_quorum_of_both_kinds_becomes_a_dynamic_one(leads, follows, tmp_path, tools):
+    """kraft.version 0 to 1: a leader of either kind knows the directories and the endpoints of
+    voters of either kind, and tells them all."""
+    ready = {OURS: "pykraft: ready", JVM: "Kafka Server started"}
+    with quorum(tmp_path, 3) as made:
+        static = ",".join(f"{one.id}@{one.address}" for one in made)
+        for one, kind in zip(made, (leads, leads, follows), strict=True):
+            with one.config.open("a") as config:
+                config.write(f"controller.quorum.voters={static}\n")
+            one.format(kind)
+        one, two, three = made
+        # These two have a leader before the third begins.
+        for node in (one, two):
+            node.start(leads)
+        for node in (one, two):
+            wait_until(lambda n=node: ready[leads] in n.log.read_text(), "they run", 40, 0.2)
+        three.start(follows)
+        door = one if leads == OURS else three
+        upgrade = ["features", "upgrade", "--feature", "kraft.version=1", "--admin", door.admin]
+        # Refused until the leader has heard of every voter's directory.
+        wait_until(lambda: ours(upgrade), "kraft.version 1", 40, 0.5, errors=(AssertionError,))
+        leader = wait_for(tools, one, door, voters=made)
+        assert leader in (1, 2)
+        ours(["quorum", "remove-voter", str(leader), "--admin", door.admin])
+        gone = made[leader - 1]
+        left = [node for node in made if node is not gone]
+        assert wait_for(tools, left[0], door, voters=left, observers=[gone]) != leader
