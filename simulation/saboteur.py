@@ -60,6 +60,8 @@ class Saboteur:
         self._reboots: dict[int, None] = {}
         # Brokers that lost unsynced data, with the offset of the metadata log at that time.
         self._lossy: dict[int, int] = {}
+        # Brokers whose process ended, likewise: the controller may not know it yet.
+        self._ended: dict[int, int] = {}
         self._untouchable_until: dict[int, int] = {}
         self._act: dict[str, Callable[[Fault, int], bool]] = {
             "kill": self._kill,
@@ -153,14 +155,17 @@ class Saboteur:
         return self._has_elr() and bool(self._unhurt(without=(*lossy, node_id)))
 
     def _unhurt(self, *, without: tuple[int, ...]) -> list[int]:
-        """Brokers that nothing was done to for a while."""
-        now_ms = self._simulation.now_ms
+        """Brokers that run, in sync, and had nothing done to them since."""
+        now_ms, image = self._simulation.now_ms, self._image()
+        self._forget_whole()
         return [
             broker
             for broker in self._cast.brokers
-            if broker not in without
+            if broker not in (*without, *self._ended, *self._lossy)
             and self._simulation.machine(broker).running
             and self._untouchable_until.get(broker, 0) <= now_ms
+            and image is not None
+            and self._in_sync(image, broker)
         ]
 
     def _has_elr(self) -> bool:
@@ -172,18 +177,15 @@ class Saboteur:
         image = self._image()
         if image is None:
             return
-        for broker_id, since in list(self._lossy.items()):
-            broker = image.brokers.get(broker_id)
-            if (
-                broker is not None
-                and broker.epoch > since
-                and not broker.fenced
-                and self._in_sync(image, broker_id)
-            ):
-                del self._lossy[broker_id]
+        for ended in (self._lossy, self._ended):
+            for broker_id, since in list(ended.items()):
+                broker = image.brokers.get(broker_id)
+                if broker is not None and broker.epoch > since and self._in_sync(image, broker_id):
+                    del ended[broker_id]
 
     def _in_sync(self, image: MetadataImage, broker_id: int) -> bool:
-        return all(
+        broker = image.brokers.get(broker_id)
+        return (broker is not None and not broker.fenced) and all(
             broker_id in topic.partitions[index].isr
             for topic, index in image.partitions_of_broker(broker_id)
         )
@@ -222,6 +224,7 @@ class Saboteur:
             node_id = machine.number
             if machine.running:
                 continue
+            self._has_ended(node_id)
             if node_id not in self._up_at:
                 wait_ms = 0 if self.calm else _RESTART_AFTER_MS
                 fault = self._next_ops.get(node_id)
@@ -247,7 +250,13 @@ class Saboteur:
     def _power_of(self, fault: Fault, node_id: int) -> bool:
         return bool(fault.args["power"]) and self._may_lose(node_id)
 
+    def _has_ended(self, node_id: int) -> None:
+        image = self._image()
+        if node_id in self._cast.brokers and image is not None:
+            self._ended[node_id] = image.last_offset
+
     def _down(self, node_id: int, down_ms: int) -> None:
+        self._has_ended(node_id)
         self._up_at[node_id] = self._simulation.now_ms + down_ms
         self._hurt(node_id, down_ms)
 
@@ -376,12 +385,12 @@ class Saboteur:
         machine = self._simulation.machine(node_id)
         machine.kill(power=True)
         self._down(node_id, int(fault.args["down_ms"]))
-        places = covered_bytes(machine)
+        synced, places = covered_bytes(machine)
         if not places:
             return False
         path, position = places[int(fault.args["place"] * len(places))]
         machine.flip_bit(path, position, 0x10)
-        self._watcher.quorum.spoiled[node_id] = None
+        self._watcher.quorum.spoiled[node_id] = synced
         return True
 
     def _member(self, fault: Fault, node_id: int) -> bool:
@@ -422,9 +431,9 @@ class Saboteur:
         return True
 
 
-def covered_bytes(machine: Machine) -> list[tuple[str, int]]:
-    """(path, position) of every byte of the metadata log that is known to have been durable, on
-    the disk of a machine that is down."""
+def covered_bytes(machine: Machine) -> tuple[int, list[tuple[str, int]]]:
+    """Up to which offset the metadata log is known to have been durable, by the disk of a machine
+    that is down, and (path, position) of every byte of it."""
     disk = machine.disk.mount()
     directory = f"{DATA}/{DIRECTORY}"
     synced = SyncedOffset(disk, directory).offset
@@ -439,4 +448,4 @@ def covered_bytes(machine: Machine) -> list[tuple[str, int]]:
                     found += [(path, position + i) for i in range(header.length)]
         except DecodeError:
             continue  # behind an earlier damage
-    return found
+    return synced, found

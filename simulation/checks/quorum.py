@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from raft.node import RaftNode
-from raft.roles import Leader, Role
+from raft.roles import Candidate, Leader, Prospective, Role
 from raft.voters import ReplicaKey
 from simulation.checks import media as disks
 from simulation.checks import require
@@ -59,12 +59,13 @@ def _is_up_to_date(raft: RaftNode) -> bool:
 
 
 class QuorumChecks:
-    """`media` is each node's disk. `spoiled` are nodes that lost what they had synced: they are
-    not asked for it any more. `counts` is what happened."""
+    """`media` is each node's disk. `spoiled` are nodes that lost what they had synced, with the
+    offset up to which they must fetch it back: until then they are not asked for it, and must
+    take no part. `counts` is what happened."""
 
     def __init__(self, media: Mapping[int, Media]) -> None:
         self.facts = LogFacts("__cluster_metadata")
-        self.spoiled: dict[int, None] = {}
+        self.spoiled: dict[int, int] = {}
         self.counts: Counter[str] = Counter()
         self._media = media
         self._watches: dict[int, _Watch] = {}
@@ -78,6 +79,8 @@ class QuorumChecks:
         state, log = raft.core.state, raft.log.log
         if log.end_offset != watch.end or log.log_start_offset != watch.start:
             self._log_changed(node_id, watch)
+        if node_id in self.spoiled:
+            self._look_at_spoiled(node_id, watch)
         if state.role is not watch.role or state.epoch != watch.epoch:
             self._role_changed(node_id, watch)
         if state.voted is not watch.voted:
@@ -92,6 +95,20 @@ class QuorumChecks:
             watch.checked < watch.high_watermark and watch.checked < watch.end
         ):
             self._committed(node_id, watch)
+
+    def _look_at_spoiled(self, node_id: int, watch: _Watch) -> None:
+        state = watch.raft.core.state
+        if watch.end >= self.spoiled[node_id]:
+            if state.needs_end is None and state.log.synced_end >= self.spoiled[node_id]:
+                del self.spoiled[node_id]
+            return
+        require(
+            state.needs_end is not None
+            and not isinstance(state.role, Prospective | Candidate | Leader),
+            "a damaged voter takes no part until it is whole",
+            f"node {node_id}, whose log ends at {watch.end} and ended at {self.spoiled[node_id]}: "
+            f"{state.describe()}",
+        )
 
     def _log_changed(self, node_id: int, watch: _Watch) -> None:
         log = watch.raft.log.log

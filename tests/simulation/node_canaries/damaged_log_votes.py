@@ -1,10 +1,11 @@
 RULE = "a voter whose log was damaged takes part as if it were whole"
 CAUGHT_BY = (
+    "a damaged voter takes no part until it is whole",
     "a leader has all that was committed",
     "committed is durable on a majority",
     "committed never changes",
 )
-SEEDS_MAX = 30
+SEEDS_MAX = 20
 
 
 def install(replace):
