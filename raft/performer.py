@@ -68,7 +68,7 @@ class Performer:
         self._sync_wanted = False
         self._truncations = 0
         self._serve_asked = False
-        self._committed: int | None = None  # to be applied in the loop's next turn
+        self._committed: int | None = None  # to be applied after the sync
         self._freezing: asyncio.Task[None] | None = None
         self._part: tuple[OffsetAndEpoch, File] | None = None
         self._probes: dict[int, asyncio.Task[None]] = {}
@@ -231,6 +231,8 @@ class Performer:
             if truncations == self._truncations and not self._node.stopped:
                 self._log.note_synced(end)
                 self._node.tell(LogSynced(end, truncations))
+            if self._committed is not None:
+                asyncio.get_running_loop().call_soon(self._apply_committed)
 
     def _sync_ended(self, task: asyncio.Task[None]) -> None:
         self._sync_task = None
@@ -244,13 +246,12 @@ class Performer:
         self._block(self._log.truncate(effect.offset), "raft-truncate")
 
     def _high_watermark(self, effect: fx.HighWatermarkAdvanced) -> None:
-        if not self._sync_wanted:
+        if self._sync_wanted and not self._node.is_leader:
+            # Others wait for what was appended just now, and nobody for this: it is applied
+            # when our next fetch has promised that, while we wait for its answer.
+            self._committed = effect.offset
+        else:
             self._applier.advance(effect.offset)
-            return
-        # The disk first: what is committed is applied while it works.
-        if self._committed is None:
-            asyncio.get_running_loop().call_soon(self._apply_committed)
-        self._committed = effect.offset
 
     def _apply_committed(self) -> None:
         offset, self._committed = self._committed, None
