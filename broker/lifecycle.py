@@ -190,7 +190,9 @@ class BrokerLifecycle:
         reason = ""
         while (left_ms := deadline_ms - clock.now_ms()) > 0:
             try:
-                answer = await self._ask_registration(identity, left_ms)
+                # Each attempt for itself: a controller that died without a word answers none.
+                attempt_ms = min(left_ms, self._config.broker_session_timeout_ms // 2)
+                answer = await self._ask_registration(identity, attempt_ms)
             except (ControllerUnreachable, UnsupportedVersion) as error:
                 reason = str(error)
             else:

@@ -5,6 +5,7 @@ import asyncio
 from broker_fakes import LISTENER, Cluster, cluster, until
 
 from metadata.records import types as t
+from net.handlers import Later
 from wire.apis import ApiKey, ErrorCode
 from wire.exits import EXIT_NOT_REGISTERED
 from wire.messages import millis
@@ -98,6 +99,29 @@ def test_it_tells_its_directories_once_the_level_has_them(tmp_path):
             await until(lambda: asked)
             assert asked[0] == (known.incarnation_id, c.brokers[1].store.directory_ids)
             assert c.brokers[1].lifecycle.epoch == known.epoch
+
+    asyncio.run(main())
+
+
+def test_a_registration_that_nobody_answers_is_asked_for_again(tmp_path):
+    """A controller without power takes the answer with it, and nobody resets the connection."""
+
+    async def main():
+        c = Cluster(tmp_path)
+        answer, asked = c.controller.registration, []
+
+        def registration(request, module):
+            asked.append(request.incarnation_id)
+            return Later() if len(asked) == 1 else answer(request, module)
+
+        c.controller.registration = registration
+        await c.controller.start()
+        broker = await c.start_broker(1, wait=False, broker_session_timeout_ms=1_000)
+        await until(lambda: broker.lifecycle.epoch > 0)
+        assert len(asked) == 2
+        assert asked[0] == asked[1]
+        await c.stop_broker(1)
+        await c.controller.server.close()
 
     asyncio.run(main())
 
