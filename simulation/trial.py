@@ -255,7 +255,7 @@ class Trial:
         links.close()
 
     def _begin_work(self) -> None:
-        for number in range(2):
+        for number, changes in enumerate((True, True, False)):
             name = f"admin{number}"
             _, env = self.simulation.client_env(name)
             client = AdminClient(
@@ -265,7 +265,9 @@ class Trial:
                 self.brokers,
                 self.history,
                 self._door(name),
-                every_ms=1_200,
+                # Reads cost little, and it takes many to meet a controller that was replaced.
+                every_ms=1_200 if changes else 350,
+                changes=changes,
             )
             self.clients.append(client)
             self._spawn(name, client.run())

@@ -234,6 +234,7 @@ class Media:
         """Another disk, empty, in its place; nobody waits or watches any more."""
         self.kill()
         self.root = _Directory()
+        self.faults = Faults()
         self.wait_for_sync = None
         self.before_change = _nobody_watches
 

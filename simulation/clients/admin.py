@@ -39,7 +39,8 @@ Read = Callable[[str], Awaitable[tuple[str, str | None] | None]]
 
 
 class AdminClient(Client):
-    """Makes calls at random, about `every_ms` apart. `read` asks the active controller's door.
+    """Makes calls at random, about `every_ms` apart; without `changes` only reads. `read` asks the
+    active controller's door.
 
     Topic names begin with `prefix`: nobody else may use them, nor have used them before.
     """
@@ -54,6 +55,7 @@ class AdminClient(Client):
         read: Read,
         *,
         every_ms: int,
+        changes: bool = True,
         prefix: str = "topic",
     ) -> None:
         super().__init__(env, name, {**controllers, **brokers}, history)
@@ -62,6 +64,7 @@ class AdminClient(Client):
         self._brokers = sorted(brokers)
         self._read_topic = read
         self._every_ms = every_ms
+        self._weights = (4, 2, 4, 3) if changes else (0, 0, 0, 1)
         self._active: int | None = None
         self._values = 0
 
@@ -77,7 +80,7 @@ class AdminClient(Client):
         # Few names at a time, so that clients meet; new ones later, so that histories stay short.
         era = self.now_ms // _NAMES_CHANGE_MS
         name = f"{self._prefix}-{era}-{self.chance.randrange(_NAMES_AT_ONCE)}"
-        kind = self.chance.choices(("create", "delete", "alter", "read"), (4, 2, 4, 4))[0]
+        kind = self.chance.choices(("create", "delete", "alter", "read"), self._weights)[0]
         if kind == "read":
             await self._read(name)
         elif self.chance.random() < 0.3:

@@ -1,6 +1,6 @@
 RULE = "a controller that thinks it is active answers linearizable reads without asking anybody"
 CAUGHT_BY = ("admin calls are linearizable",)
-SEEDS_MAX = 12
+SEEDS_MAX = 30
 
 
 def install(replace):
