@@ -18,7 +18,7 @@ def plan(seed, **more):
 def test_a_plan_is_a_function_of_its_seed_and_survives_json(seed):
     made = plan(seed)
     assert made == plan(seed)
-    assert len(made) >= 36
+    assert len(made) >= 44
     assert made == sorted(made, key=lambda fault: fault.at_ms)
     assert all(5_000 <= fault.at_ms < 100_000 for fault in made)
     assert from_json(to_json(made)) == made
