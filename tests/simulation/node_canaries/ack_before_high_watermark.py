@@ -5,7 +5,7 @@ CAUGHT_BY = (
     "an idempotent producer's sequence is never lost",
     "an acknowledged record is where it was said to be",
 )
-SEEDS_MAX = 4
+SEEDS_MAX = 15
 
 
 def install(replace):

@@ -3,7 +3,7 @@ CAUGHT_BY = (
     "admin calls are linearizable",
     "acknowledged records are kept",
 )
-SEEDS_MAX = 6
+SEEDS_MAX = 15
 
 
 def install(replace):

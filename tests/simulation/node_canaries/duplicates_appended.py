@@ -1,6 +1,6 @@
 RULE = "a batch that an idempotent producer sends again is appended again"
 CAUGHT_BY = ("a record is there once",)
-SEEDS_MAX = 4
+SEEDS_MAX = 15
 
 
 def install(replace):

@@ -3,7 +3,7 @@ CAUGHT_BY = (
     "log matching",
     "what a consumer saw stays",
 )
-SEEDS_MAX = 4
+SEEDS_MAX = 15
 
 
 def install(replace):

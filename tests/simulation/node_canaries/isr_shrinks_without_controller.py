@@ -3,7 +3,7 @@ CAUGHT_BY = (
     "a leader has all that was committed",
     "acknowledged records are kept",
 )
-SEEDS_MAX = 6
+SEEDS_MAX = 15
 
 
 def install(replace):

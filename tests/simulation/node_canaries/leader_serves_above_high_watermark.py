@@ -1,6 +1,6 @@
 RULE = "consumers are given records that are not committed"
 CAUGHT_BY = ("consumers read below the high watermark",)
-SEEDS_MAX = 2
+SEEDS_MAX = 15
 
 
 def install(replace):

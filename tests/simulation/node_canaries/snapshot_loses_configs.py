@@ -1,6 +1,6 @@
 RULE = "a snapshot leaves the configs of topics out"
 CAUGHT_BY = ("same prefix, same image",)
-SEEDS_MAX = 6
+SEEDS_MAX = 15
 
 
 def install(replace):

@@ -3,7 +3,7 @@ CAUGHT_BY = (
     "leaders come from the ISR",
     "the leader is in sync",
 )
-SEEDS_MAX = 4
+SEEDS_MAX = 15
 
 
 def install(replace):
