@@ -107,8 +107,8 @@ func alterConfigs(correlation int32, topic, value string) []byte {
 	frame = binary.BigEndian.AppendUint32(frame, uint32(correlation))
 	frame = binary.BigEndian.AppendUint16(frame, 7)
 	frame = append(frame, "writers"...)
-	frame = append(frame, 0)                   // no tagged fields in the header
-	frame = append(frame, 2, topicResource)    // one resource
+	frame = append(frame, 0)                // no tagged fields in the header
+	frame = append(frame, 2, topicResource) // one resource
 	frame = compactString(frame, topic)
 	frame = append(frame, 2) // one config
 	frame = compactString(frame, "retention.ms")
