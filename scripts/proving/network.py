@@ -18,11 +18,20 @@ from simulation.models.linear import Undecided
 from wire.errors import KafkaError
 
 ROUND_S = 60.0
-SETTINGS = {"min.insync.replicas": "2", "replica.lag.time.max.ms": "3000"}
+SHAPES = ((3, 3), (3, 3), (0, 3))
+# Short times, so that patience runs out often.
+PATIENCE_S = 2.6
+SETTINGS = {
+    "min.insync.replicas": "2",
+    "replica.lag.time.max.ms": "4000",
+    "broker.session.timeout.ms": "1800",
+    "broker.heartbeat.interval.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "1200",
+}
 
 
 def prove(task: Task) -> Outcome:
-    """Rounds on fresh clusters until the time is over; a round is its seed's faults."""
+    """Rounds on fresh clusters, a third of them of combined roles, until the time is over."""
     outcome = Outcome("network")
     figures: dict[str, Any] = {"rounds": 0, "faults": 0, "calls": 0, "partitions compared": 0}
     seed = int(time.time()) if task.seeds is None else task.seeds.start
@@ -40,9 +49,10 @@ def prove(task: Task) -> Outcome:
 
 
 def _round(task: Task, seed: int, folder: Path, figures: dict[str, Any]) -> None:
-    with networked_cluster(folder, settings=SETTINGS, seed=seed) as cluster:
+    shape = SHAPES[seed % len(SHAPES)]
+    with networked_cluster(folder, *shape, settings=SETTINGS, seed=seed) as cluster:
         figures["by"] = cluster.network.kind
-        mischief = Mischief(cluster, seed)
+        mischief = Mischief(cluster, seed, PATIENCE_S)
         try:
             with clients_at_work(cluster, "proof", seed) as clients:
                 task.say(

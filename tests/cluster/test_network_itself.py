@@ -61,7 +61,7 @@ class Scene:
         self.network, self._directory, self._after = network, directory, after
         self._node = network.nodes[0]
         listener = network.own_settings(self._node).get("listeners", f"//{self._node.kafka}")
-        echo = self._start(1, ECHO, listener.partition("//")[2])
+        echo = self._start(1, ECHO, listener.split(",")[0].partition("//")[2])
         assert echo.stdout.readline() == "ready\n"
         self._probe = self._start(2, PROBE, self._node.kafka)
 

@@ -25,12 +25,13 @@ from wire.errors import ErrorCode, KafkaError
 from world.real import real_env
 
 PARTITIONS = 3
+ADMINS = 3
 READ_MS = 2_500
 TOPIC = 2
 
 
 class Clients:
-    """Two admin clients; producers with acks=all (idempotent and not), 1 and 0; a consumer a topic.
+    """Admin clients; producers with acks=all (idempotent and not), 1 and 0; a consumer a topic.
 
     `careful` is the topic with acks=all alone, `loose` that of the others. `name` must be new to
     the cluster.
@@ -44,7 +45,7 @@ class Clients:
         self.producers, self.consumers, self._admins = {}, [], []
         self._doors, self._tasks = [], []
         self._brokers = cluster.addresses("broker")
-        self._pool = ThreadPoolExecutor(2, thread_name_prefix="door")
+        self._pool = ThreadPoolExecutor(ADMINS, thread_name_prefix="door")
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"clients-{name}")
         self._thread.start()
@@ -58,7 +59,7 @@ class Clients:
 
     async def _begin(self):
         controllers = self.cluster.addresses("controller")
-        for number in range(2):
+        for number in range(ADMINS):
             name = f"admin{number}"
             client = AdminClient(
                 self._env(name),
@@ -67,7 +68,7 @@ class Clients:
                 self._brokers,
                 self.history,
                 self._reader(),
-                every_ms=400,
+                every_ms=300,
                 prefix=self.name,
             )
             self._admins.append(client)

@@ -22,11 +22,14 @@ class Mischief:
     """Puts one fault after the other on a cluster; several may be there at once.
 
     Any fault may meet any other: none of them takes what a node has written, so whatever was
-    acknowledged must be there in the end. `done` counts faults, `story` tells them.
+    acknowledged must be there in the end. Every other one lasts `patience_s`: that
+    should be more than a session and the time to step down, so that others take over. `done`
+    counts faults, `story` tells them.
     """
 
-    def __init__(self, cluster, seed):
+    def __init__(self, cluster, seed, patience_s):
         self.cluster = cluster
+        self._patience_s = patience_s
         self.done = Counter()
         self.story = []
         self._network = cluster.network
@@ -49,13 +52,13 @@ class Mischief:
         }
         while time.monotonic() < end:
             # A cluster without any rest shows nothing.
-            if self._chance.random() < 0.45:
+            if self._chance.random() < 0.4:
                 self._tell("heal")
                 self.cluster.heal()
             else:
                 self._chance.choices(list(kinds), list(kinds.values()))[0]()
-            longest = 4.0 if self._chance.random() < 0.3 else 1.5
-            wait(min(self._chance.uniform(0.1, longest), max(0.0, end - time.monotonic())))
+            lasts_s = self._chance.choice((self._chance.uniform(0.1, 1.0), self._patience_s))
+            wait(min(lasts_s, max(0.0, end - time.monotonic())))
 
     def _tell(self, kind, *details):
         self.done[kind] += 1
@@ -70,8 +73,8 @@ class Mischief:
         self._network.cut(sources, targets, both=way == "both ways")
 
     def _isolate(self):
-        """One node from all others; an active controller in half of the cases."""
-        node = self._chance.choice(self.cluster.ids())
+        """A broker or the active controller from all others; clients still reach it."""
+        node = self._chance.choice(self.cluster.brokers)
         if self._chance.random() < 0.5:
             claims = self.cluster.claims_to_be_active
             node = next((id_ for id_ in self.cluster.controllers if claims(id_)), node)

@@ -50,11 +50,11 @@ class NetworkedCluster(Cluster):
         return self.ids("broker")
 
     def addresses(self, role):
-        """(host, port) of the Kafka listeners, by node id."""
+        """(host, port) of the role's Kafka listeners, by node id."""
         found = {}
         for node in self.local.nodes():
             if role in node.roles:
-                host, _, port = node.kafka.rpartition(":")
+                host, _, port = getattr(node, role).rpartition(":")
                 found[node.id] = (host, int(port))
         return found
 

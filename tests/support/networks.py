@@ -171,10 +171,13 @@ class Proxies(_Network):
     def own_settings(self, node):
         """It listens where it is, and says where it is reached."""
         own = self._own[node.id]
-        name = "PLAINTEXT" if own.broker else "CONTROLLER"
+        names = {"broker": "PLAINTEXT", "controller": "CONTROLLER"}
+        doors = [door for door in names if getattr(own, door)]
         settings = {
-            "listeners": f"{name}://{own.kafka}",
-            "advertised.listeners": f"{name}://{node.kafka}",
+            "listeners": ",".join(f"{names[door]}://{getattr(own, door)}" for door in doors),
+            "advertised.listeners": ",".join(
+                f"{names[door]}://{getattr(node, door)}" for door in doors
+            ),
         }
         if own.admin:
             settings["pykraft.admin.listener"] = own.admin
