@@ -61,7 +61,8 @@ class Machine:
         self._main = main
         self._on_error = on_error
         self._process: asyncio.Task[None] | None = None
-        self._doom: tuple[int, bool] | None = None  # operations left, with power
+        # Operations left, with power.
+        self._doom: tuple[int, bool | Callable[[], bool]] | None = None
         # Dead loops are kept: let go, their tasks would be closed, and run on, at any moment.
         self._graveyard: list[NodeLoop] = []
         self.host.before_operation = self._before_operation
@@ -111,14 +112,16 @@ class Machine:
         self._process = loop.create_task(self._main(self, env), name="main")
         self._process.add_done_callback(self._over)
 
-    def kill(self, power: bool = False, ops: int | None = None) -> None:
+    def kill(self, power: bool | Callable[[], bool] = False, ops: int | None = None) -> None:
         """Ends the process as SIGKILL does, or with `power` the machine; with `ops` at the n-th
-        of its next operations on disk and network.
+        of its next operations on disk and network. A callable `power` is asked when it happens.
         """
         if ops is not None:
             if self.loop is not None:
                 self._doom = max(0, ops), power
             return
+        if callable(power):
+            power = power()
         if self.loop is None:
             if power and self.host.up:
                 self._lose_power()
@@ -205,6 +208,8 @@ class Machine:
     def _end_here(self) -> NoReturn:
         assert self._doom is not None
         power = self._doom[1]
+        if callable(power):
+            power = power()
         self._world.count("power cuts" if power else "kills")
         self._world.count("deaths within a step")
         self._world.tell(self.name, "loses power half-way" if power else "is killed half-way")

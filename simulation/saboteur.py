@@ -63,6 +63,8 @@ class Saboteur:
         # Brokers whose process ended, likewise: the controller may not know it yet.
         self._ended: dict[int, int] = {}
         self._untouchable_until: dict[int, int] = {}
+        # Until when a node may take its followers for slow, and be about to go on without them.
+        self._alone_until: dict[int, int] = {}
         self._act: dict[str, Callable[[Fault, int], bool]] = {
             "kill": self._kill,
             "power": self._power,
@@ -200,6 +202,8 @@ class Saboteur:
         self._forget_whole()
         if image is None or [broker for broker in self._lossy if broker != node_id]:
             return False
+        if self._alone_until.get(node_id, 0) > self._simulation.now_ms:
+            return False
         unhurt = self._unhurt(without=(node_id,))
         needed = 1 if self._has_elr() else len(self._cast.brokers) - 1
         if len(unhurt) < min(needed, len(self._cast.brokers) - 1):
@@ -245,10 +249,15 @@ class Saboteur:
         machine.start()
         fault = self._next_ops.pop(node_id, None)
         if fault is not None and fault.args.get("armed_down") and not self.calm:
-            machine.kill(power=self._power_of(fault, node_id), ops=int(fault.args["count"]))
+            self._arm(fault, machine)
 
-    def _power_of(self, fault: Fault, node_id: int) -> bool:
-        return bool(fault.args["power"]) and self._may_lose(node_id)
+    def _arm(self, fault: Fault, machine: Machine) -> None:
+        """It dies at a later operation: whether it may lose data is looked at only then."""
+
+        def power() -> bool:
+            return bool(fault.args["power"]) and self._may_lose(machine.number)
+
+        machine.kill(power, ops=int(fault.args["count"]))
 
     def _has_ended(self, node_id: int) -> None:
         image = self._image()
@@ -283,7 +292,7 @@ class Saboteur:
             self._next_ops[node_id] = fault._replace(args={**fault.args, "armed_down": True})
             return True
         self._next_ops[node_id] = fault
-        machine.kill(power=self._power_of(fault, node_id), ops=int(fault.args["count"]))
+        self._arm(fault, machine)
         self._hurt(node_id, 2_000)
         return True
 
@@ -309,12 +318,14 @@ class Saboteur:
             return False
         machine.pause(int(fault.args["ms"]))
         self._hurt(node_id, int(fault.args["ms"]))
+        self._alone_until[node_id] = self._untouchable_until[node_id]
         return True
 
     # -- the network ---------------------------------------------------------------------------
 
     def _until(self, fault: Fault, node_id: int) -> int:
         self._hurt(node_id, int(fault.args["ms"]))
+        self._alone_until[node_id] = self._untouchable_until[node_id]
         return self._simulation.now_ms + int(fault.args["ms"])
 
     def _other(self, fault: Fault, node_id: int) -> int:
