@@ -155,6 +155,7 @@ class ControllerChannel:
             self._attempt = asyncio.get_running_loop().create_task(
                 self._connect(target), name=f"connect-{self._client_id}"
             )
+            self._attempt.add_done_callback(_looked_at)
         attempt = self._attempt
         await asyncio.wait([attempt], timeout=timeout_ms / 1000)
         if not attempt.done():
@@ -186,6 +187,12 @@ class ControllerChannel:
         connection, self._connection, self._target = self._connection, None, None
         if connection is not None:
             connection.close()
+
+
+def _looked_at(attempt: asyncio.Task[None]) -> None:
+    """An attempt that fails after everybody's time was over concerns nobody any more."""
+    if not attempt.cancelled():
+        attempt.exception()
 
 
 def _is_refusal(answer: Any) -> bool:

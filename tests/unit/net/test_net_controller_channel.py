@@ -1,6 +1,7 @@
 """The way to the active controller, where controllers hang, change and come back."""
 
 import asyncio
+import gc
 import time
 
 import pytest
@@ -144,5 +145,38 @@ def test_who_was_asked_has_all_the_time_that_there_is():
         assert (await waiting).error_code is ErrorCode.none
         channel.close()
         await server.close()
+
+    asyncio.run(main())
+
+
+def test_an_attempt_that_fails_after_its_callers_gave_up_is_not_reported():
+    async def main():
+        reported = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: reported.append(context)
+        )
+        release = asyncio.Event()
+        ended = asyncio.Event()
+
+        async def hold(_reader, writer):
+            await release.wait()
+            writer.transport.abort()
+            ended.set()
+
+        server = await asyncio.start_server(hold, HOST, 0)
+        port = server.sockets[0].getsockname()[1]
+        channel = ControllerChannel(real_env(1), lambda: (101, HOST, port), "tester")
+        with pytest.raises(ControllerUnreachable):
+            await channel.request(ApiKey.HEARTBEAT, build, 100)
+        (attempt,) = [t for t in asyncio.all_tasks() if t.get_name() == "connect-tester"]
+        release.set()
+        await ended.wait()
+        await asyncio.wait([attempt])
+        del attempt
+        gc.collect()
+        await asyncio.sleep(0)
+        assert reported == []
+        channel.close()
+        server.close()
 
     asyncio.run(main())
