@@ -35,6 +35,7 @@ class _Watch:
         "raft",
         "role",
         "start",
+        "synced",
         "vote_due",
         "voted",
     )
@@ -44,7 +45,7 @@ class _Watch:
         self.mirror = LogMirror(raft.log.log, disks.peek)
         self.directory = raft.log.directory
         self.role: Role | None = None
-        self.epoch = self.end = self.start = -1
+        self.epoch = self.end = self.start = self.synced = -1
         self.high_watermark = self.checked = 0
         self.voted: ReplicaKey | None = None
         self.vote_due = False
@@ -91,6 +92,9 @@ class QuorumChecks:
         if watch.leads is not None and watch.end > watch.leads:
             watch.leads = None
             self.facts.leads(node_id, state.epoch, watch.mirror)
+        if state.log.synced_end != watch.synced and _is_up_to_date(raft):
+            watch.synced = state.log.synced_end
+            self._synced(node_id, watch)
         if state.high_watermark != watch.high_watermark or (
             watch.checked < watch.high_watermark and watch.checked < watch.end
         ):
@@ -102,6 +106,8 @@ class QuorumChecks:
             if state.needs_end is None and state.log.synced_end >= self.spoiled[node_id]:
                 del self.spoiled[node_id]
             return
+        if not _is_up_to_date(watch.raft):
+            return  # it is about to begin anew behind a snapshot
         require(
             state.needs_end is not None
             and not isinstance(state.role, Prospective | Candidate | Leader),
@@ -209,6 +215,17 @@ class QuorumChecks:
             watch.checked = end
         if leader:
             self._durable_on_majority(node_id, watch)
+
+    def _synced(self, node_id: int, watch: _Watch) -> None:
+        """What a member calls durable is what a power loss would leave."""
+        last = watch.mirror.ending_at_or_before(min(watch.synced, watch.end))
+        if last is None or last.next <= watch.raft.core.state.log.start:
+            return  # a snapshot stands for it
+        require(
+            node_id in self.spoiled or self._has_durably(node_id, last.base, last.id),
+            "what counts as durable is on the disk",
+            f"node {node_id}: {last} is not, though all below {watch.synced} is said to be",
+        )
 
     def _durable_on_majority(self, node_id: int, watch: _Watch) -> None:
         voters = watch.raft.core.state.voters

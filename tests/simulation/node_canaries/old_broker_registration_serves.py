@@ -1,5 +1,8 @@
 RULE = "a broker that comes back after losing power is still counted in sync"
 CAUGHT_BY = (
+    "a consumer's position never leaves the log",
+    "what a consumer saw stays",
+    "an idempotent producer's sequence is never lost",
     "log matching",
     "a leader has all that was committed",
     "committed is in the log of every replica in sync",

@@ -1,5 +1,6 @@
 RULE = "what a start finds in the metadata log counts as durable without a sync"
 CAUGHT_BY = (
+    "what counts as durable is on the disk",
     "committed is durable on a majority",
     "a leader has all that was committed",
 )
