@@ -192,9 +192,11 @@ def _kill_then_power(chance: random.Random, cast: Cast, at_ms: int) -> Plan:
     """What a recovered log holds unsynced after a kill, lost by a power cut soon after."""
     node = chance.choice(cast.everyone)
     down_ms = chance.randint(20, 300)
-    again_ms = at_ms + down_ms + chance.randint(50, 900)
+    kill_ms = at_ms + chance.randint(50, 900)
+    again_ms = kill_ms + down_ms + chance.randint(50, 900)
     return [
-        Fault(at_ms, "kill", node, {"down_ms": down_ms}),
+        Fault(at_ms, "sync", node, {"ms": 1_000, "slow_ms": chance.choice((200, 1_200))}),
+        Fault(kill_ms, "kill", node, {"down_ms": down_ms}),
         Fault(again_ms, "power", node, {"down_ms": _down_ms(chance)}),
     ]
 
