@@ -51,7 +51,8 @@ def prove(task: Task) -> Outcome:
 def _round(task: Task, seed: int, folder: Path, figures: dict[str, Any]) -> None:
     shape = SHAPES[seed % len(SHAPES)]
     with networked_cluster(folder, *shape, settings=SETTINGS, seed=seed) as cluster:
-        figures["by"] = cluster.network.kind
+        kind = f"on {cluster.network.kind}"
+        figures[kind] = figures.get(kind, 0) + 1
         mischief = Mischief(cluster, seed, PATIENCE_S)
         try:
             with clients_at_work(cluster, "proof", seed) as clients:
