@@ -27,6 +27,7 @@ ELECTION_S = 2.0
 CHECK_QUORUM_S = 1.5 * FETCH_TIMEOUT_S
 SESSION_S = 3.0
 LAG_S = 3.0
+DOOR_S = 1.5
 BUSY_S = 2.0
 """For a machine that has other things to do."""
 SETTINGS = {"min.insync.replicas": "2", "replica.lag.time.max.ms": str(int(LAG_S * 1000))}
@@ -76,7 +77,7 @@ def test_the_majority_goes_on_without_a_cut_off_active_controller(cluster, lost,
         with AdminClient(cluster.node(chosen).admin) as admin:
             admin.create_topic(f"{clients.name}-meanwhile", 1, 3)
         # Whether it still thinks that it is active or not, it must not say that there is none.
-        with AdminClient(cluster.node(active).admin, timeout_ms=1500) as admin:
+        with AdminClient(cluster.node(active).admin, timeout_ms=int(DOOR_S * 1000)) as admin:
             with pytest.raises(KafkaError) as refused:
                 admin.describe_topics([f"{clients.name}-meanwhile"], linearizable=True)
             assert refused.value.code is not ErrorCode.unknown_topic_or_partition
@@ -89,7 +90,8 @@ def test_the_majority_goes_on_without_a_cut_off_active_controller(cluster, lost,
     print(f"\n{lost}: {failover_s:.2f} s to another, it stepped down after {stepped_down_s:.2f} s")
     record_property("failover_s", failover_s)
     assert failover_s < FETCH_TIMEOUT_S + ELECTION_S + BUSY_S
-    assert stepped_down_s < CHECK_QUORUM_S + BUSY_S
+    # It was asked for a read before it was looked at.
+    assert stepped_down_s < CHECK_QUORUM_S + DOOR_S + BUSY_S
     # It came back as a follower: nobody was elected for its sake.
     assert after["leader"] == chosen
     assert after["epoch"] > before["epoch"]
