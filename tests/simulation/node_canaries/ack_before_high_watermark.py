@@ -4,6 +4,7 @@ CAUGHT_BY = (
     "what a consumer saw stays",
     "an idempotent producer's sequence is never lost",
     "an acknowledged record is where it was said to be",
+    "a consumer's position never leaves the log",
 )
 SEEDS_MAX = 15
 

@@ -3,7 +3,7 @@ CAUGHT_BY = (
     "admin calls are linearizable",
     "acknowledged records are kept",
 )
-SEEDS_MAX = 15
+SEEDS_MAX = 30
 
 
 def install(replace):

@@ -5,7 +5,7 @@ CAUGHT_BY = (
     "committed is durable on a majority",
     "committed never changes",
 )
-SEEDS_MAX = 20
+SEEDS_MAX = 30
 
 
 def install(replace):

@@ -2,8 +2,13 @@ RULE = "a follower is not told where its log leaves the leader's, and goes on be
 CAUGHT_BY = (
     "log matching",
     "what a consumer saw stays",
+    "a consumer's position never leaves the log",
+    "acknowledged records are kept",
+    "an idempotent producer's sequence is never lost",
+    "a leader has all that was committed",
+    "committed is in the log of every replica in sync",
 )
-SEEDS_MAX = 15
+SEEDS_MAX = 30
 
 
 def install(replace):

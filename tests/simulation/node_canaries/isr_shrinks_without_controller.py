@@ -2,6 +2,9 @@ RULE = "a leader takes a slow replica out of the ISR without asking the controll
 CAUGHT_BY = (
     "a leader has all that was committed",
     "acknowledged records are kept",
+    "a consumer's position never leaves the log",
+    "what a consumer saw stays",
+    "an idempotent producer's sequence is never lost",
 )
 SEEDS_MAX = 15
 

@@ -1,5 +1,8 @@
 RULE = "the metadata log counts as durable when it is written"
-CAUGHT_BY = ("committed is durable on a majority",)
+CAUGHT_BY = (
+    "committed is durable on a majority",
+    "what counts as durable is on the disk",
+)
 SEEDS_MAX = 2
 
 

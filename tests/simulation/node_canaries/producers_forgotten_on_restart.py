@@ -3,7 +3,7 @@ CAUGHT_BY = (
     "an idempotent producer's sequence is never lost",
     "a record is there once",
 )
-SEEDS_MAX = 15
+SEEDS_MAX = 80
 
 
 def install(replace):

@@ -1,6 +1,6 @@
 RULE = "reads are answered from the active controller's uncommitted image, nobody is asked"
 CAUGHT_BY = ("admin calls are linearizable",)
-SEEDS_MAX = 15
+SEEDS_MAX = 80
 
 
 def install(replace):

@@ -2,6 +2,11 @@ RULE = "a replica out of sync is elected where none in sync is alive"
 CAUGHT_BY = (
     "leaders come from the ISR",
     "the leader is in sync",
+    "a consumer's position never leaves the log",
+    "what a consumer saw stays",
+    "acknowledged records are kept",
+    "an idempotent producer's sequence is never lost",
+    "a leader has all that was committed",
 )
 SEEDS_MAX = 15
 

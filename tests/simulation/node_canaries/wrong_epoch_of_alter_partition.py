@@ -3,8 +3,14 @@ CAUGHT_BY = (
     "leaders come from the ISR",
     "the leader is in sync",
     "a leader has all that was committed",
+    "a consumer's position never leaves the log",
+    "what a consumer saw stays",
+    "acknowledged records are kept",
+    "an idempotent producer's sequence is never lost",
+    "ISR within the replicas",
+    "the partition epoch rises",
 )
-SEEDS_MAX = 20
+SEEDS_MAX = 40
 
 
 def install(replace):
