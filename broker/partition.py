@@ -98,6 +98,12 @@ class RemoteReplica:
         self.leader_end_at_fetch = leader_end
         self.fetch_ms = now_ms
 
+    def put_out(self) -> None:
+        """The controller took it out of the ISR, though it had caught up a moment ago: its disk
+        failed, or its process. Only what it fetches from now on says that it is in sync."""
+        self.caught_up_ms = self.fetch_ms = NEVER_MS
+        self.leader_end_at_fetch = UNKNOWN_OFFSET
+
     def in_sync(self, leader_end: int, now_ms: int, lag_max_ms: int) -> bool:
         return self.log_end == leader_end or now_ms - self.caught_up_ms <= lag_max_ms
 
@@ -260,6 +266,9 @@ class PartitionCore:
         effects: list[Effect] = []
         shrunk = len(isr) < len(self.isr)
         changed = isr != self.isr
+        for replica in self.isr:
+            if replica not in isr and replica in self.remotes:
+                self.remotes[replica].put_out()
         self.isr = isr
         self.pending = None
         if new_epoch or self.role is not Role.LEADER:

@@ -68,6 +68,17 @@ def test_the_high_watermark_is_the_least_end_in_the_isr():
     assert core.high_watermark == 10
 
 
+def test_a_replica_that_the_controller_took_out_holds_nothing_up():
+    """Its log directory failed while it was in sync, say: it fetches no more."""
+    core = leading(isr=(1, 2))
+    core.handle(Appended(5), 0)
+    fetch(core, 2, 5)
+    core.handle(assigned(isr=(1,), partition_epoch=1), 10)
+    assert core.handle(Appended(9), 20) == [HighWatermarkMoved(9)]
+    proposed = fetch(core, 2, 9, 30)
+    assert [type(effect) for effect in proposed] == [ProposeIsr], "back, it may join"
+
+
 def test_a_replica_outside_the_isr_but_nearly_caught_up_holds_the_mark():
     core = leading(isr=(1, 2))
     core.handle(Appended(10), 0)
