@@ -129,6 +129,7 @@ def test_topic_configs_are_kafkas() -> None:
 
 # Where we differ on purpose: loopback unless configured, and CONTROLLER known as plaintext.
 OWN_DEFAULTS = {"listeners", "listener.security.protocol.map"}
+SINCE_4_2 = {"controller.quorum.auto.join.enable"}  # the release asked here is an older one
 
 
 def test_node_configs_are_kafkas() -> None:
@@ -139,6 +140,8 @@ def test_node_configs_are_kafkas() -> None:
     for name, definition in NODE.items():
         if name.startswith("pykraft."):
             assert name not in theirs
+            continue
+        if name in SINCE_4_2 and name not in theirs:
             continue
         kind, default = theirs[name]
         assert definition.type.name == kind, name

@@ -308,10 +308,13 @@ def test_a_node_asks_the_interpreter_for_nothing():
     }
     found = {}
 
+    # The collector's hook that hypothesis leaves behind for all later tests times collections.
+    not_ours = ("importlib", "/hypothesis/")
+
     def look(frame, event, function):
         if event == "c_call":
             name = f"{function.__module__}.{function.__qualname__}"
-            if name in banned and "importlib" not in frame.f_code.co_filename:
+            if name in banned and not any(part in frame.f_code.co_filename for part in not_ours):
                 found[f"{name} by {frame.f_code.co_filename}:{frame.f_lineno}"] = None
 
     run_some_faults(23)  # imports what it needs
