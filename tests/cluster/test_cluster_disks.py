@@ -203,7 +203,8 @@ def test_what_was_led_from_a_directory_that_is_gone_is_led_by_others(tmp_path):
         pykraft_server(second) as process,
         AdminClient([f"127.0.0.1:{ports[1][2]}"]) as admin,
     ):
-        admin.create_topic("t", 8, 2)
+        # Node 2 leads them all, from both of its directories.
+        admin.create_topic("t", assignments={index: [2, 1] for index in range(8)})
 
         def partitions():
             return admin.describe_topics(["t"], linearizable=True)["t"]["partitions"]
@@ -214,14 +215,20 @@ def test_what_was_led_from_a_directory_that_is_gone_is_led_by_others(tmp_path):
         lost = tmp_path / "node-2-b"
         there = {path.name.rpartition("-")[2] for path in lost.glob("t-*")}
         led = {index for index, p in partitions().items() if p["leader"] == 2}
-        assert there & led
-        assert led - there, "some are led from the other directory"
+        assert len(led) == 8
+        assert 0 < len(there) < 8
         wait_until(
             lambda: all(len(set(p["directories"])) == 2 for p in partitions().values()),
             "the controller knows the directories",
             20,
         )
+        producer = Producer(
+            {"bootstrap.servers": f"127.0.0.1:{ports[1][0]}", "acks": "all", "log_level": 0}
+        )
         lost.rename(tmp_path / "gone")
+        # A disk is missed when something is to be written there: the high watermark, here.
+        for index in there:
+            producer.produce("t", b"before", partition=int(index))
         wait_until(
             lambda: {i for i, p in partitions().items() if p["leader"] == 2} == led - there,
             "what lay in the other directory is still led from there, and nothing else",
@@ -229,9 +236,6 @@ def test_what_was_led_from_a_directory_that_is_gone_is_led_by_others(tmp_path):
         )
         assert {i for i, p in partitions().items() if p["isr"] == [1]} == there
         assert process.poll() is None
-        producer = Producer(
-            {"bootstrap.servers": f"127.0.0.1:{ports[1][0]}", "acks": "all", "log_level": 0}
-        )
         errors = []
         for index in range(8):
             producer.produce(
