@@ -12,7 +12,8 @@ import pytest
 from admin_rig import TOPIC_ID, Rig, image
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from test_admin_changes import create_answer, elect_answer, quorum_answer
+from test_admin_changes import create_answer, elect_answer
+from test_admin_quorum import quorum_answer
 
 from admin.client import AdminClient
 from admin.errors import from_message
