@@ -76,10 +76,6 @@ class Machine:
     def running(self) -> bool:
         return self.loop is not None
 
-    @property
-    def powered(self) -> bool:
-        return self.host.up
-
     # -- life --------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -202,11 +202,6 @@ class LogFacts:
                 f"node {node_id}: {batch} is below its high watermark {end}, {known} is committed",
             )
 
-    def forget_from(self, offset: int) -> None:
-        """What was committed at and above `offset` is given up (an unclean election)."""
-        count = bisect_right(self.committed, offset, key=_next)
-        del self.committed[count:], self.committed_in[count:]
-
 
 def _base(batch: Batch) -> int:
     return batch.base

@@ -52,12 +52,6 @@ class PartitionChecks:
             ):
                 self._changed(broker_id, key, watch)
 
-    def forget_from(self, key: Key, offset: int) -> None:
-        """An unclean election gave up what was committed from `offset` on."""
-        facts = self.facts.get(key)
-        if facts is not None:
-            facts.forget_from(offset)
-
     def _changed(self, broker_id: int, key: Key, watch: _Watch) -> None:
         replica = watch.replica
         core, log = replica.core, replica.log
