@@ -226,14 +226,16 @@ class Machine:
             self._world.tell(self.name, f"exits: {reason}")
             if not isinstance(error, _REFUSALS):
                 self._on_error(self, "the process crashed", error)
-        self._end(power=False)
+        self._end(power=False, in_order=error is None)
 
     def _loop_error(self, loop: NodeLoop, context: dict[str, Any]) -> None:
         self._on_error(self, str(context.get("message")), context.get("exception"))
 
-    def _end(self, *, power: bool) -> None:
+    def _end(self, *, power: bool, in_order: bool = False) -> None:
         loop = self.loop
         assert loop is not None
+        if not in_order:
+            self._world.count("unclean shutdowns")
         self._doom = None
         self.machine_disk.break_off()
         loop.dead = True

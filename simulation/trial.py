@@ -1,7 +1,7 @@
 """One seed: a cluster under its fault plan with clients at work, then healed, then judged.
 
-    boot, topics made  |  chaos: the plan's faults  |  healed: it must converge  |  all is judged
-    0 s                5 s                          100 s                        at most 130 s
+    boot, topics made | chaos: the plan's faults | healed: must converge | calm  | read and judged
+    0 s               5 s                        112 s                   < 137 s | 120 s or later
 
 A run is a function of its seed and plan. It ends with a `Verdict`; a broken rule is in it, and is
 not raised.
@@ -20,7 +20,7 @@ from uuid import UUID
 from broker.replica import Replica
 from metadata.features import ELIGIBLE_LEADER_REPLICAS
 from metadata.records.types import NO_LEADER
-from simulation.checks import Violation
+from simulation.checks import Violation, require
 from simulation.checks.watcher import Watcher
 from simulation.clients.admin import CONFIG, AdminClient, create_topic
 from simulation.clients.links import Client, Links, NoAnswer, NotSent
@@ -38,8 +38,10 @@ from wire.apis import ApiKey, ErrorCode
 from wire.uuids import to_text
 
 CHAOS_BEGINS_MS = 5_000
-CHAOS_ENDS_MS = 100_000
+CHAOS_ENDS_MS = 112_000
 CONVERGE_MAX_MS = 25_000
+ANSWER_MAX_MS = 10_000
+CALM_UNTIL_MS = 120_000
 READ_BACK_MAX_MS = 5_000
 PARTITIONS = 2
 CAREFUL, LOOSE, LATE = "careful", "loose", "late"
@@ -192,6 +194,7 @@ class Trial:
             return
         self.saboteur.heal()
         self._converge()
+        self._stay_calm()
         self._read_back()
         self._judge()
 
@@ -415,6 +418,29 @@ class Trial:
         self._wait(served, left_ms, "a healed cluster serves new topics")
         simulation.tell("trial", f"converged in {simulation.now_ms - begin_ms} ms")
         simulation.world.count("convergence ms", simulation.now_ms - begin_ms)
+
+    def _stay_calm(self) -> None:
+        """Where nothing goes wrong, every client is served and the quorum's leader stays."""
+        begin = len(self.history.calls)
+        elections = self.watcher.quorum.counts["elections"]
+        # To acks=0 nobody answers; the operator rests.
+        silent = ["operator", *(producer.name for producer in self.producers if not producer.acks)]
+
+        def answered() -> str | None:
+            served = {
+                call.client
+                for call in self.history.calls[begin:]
+                if call.outcome is Outcome.OK or call.result in (topics.EXISTS, topics.ABSENT)
+            }
+            names = [client.name for client in self.clients if client.name not in silent]
+            missing = [name for name in names if name not in served]
+            return f"{missing} had no answer" if missing else None
+
+        self._wait(answered, ANSWER_MAX_MS, "a healed cluster answers every client")
+        if self._chaos_steps is None:
+            self._go_on(CALM_UNTIL_MS)
+        more = self.watcher.quorum.counts["elections"] - elections
+        require(more == 0, "a leader with a majority stays", f"{more} elections in a healed quorum")
 
     def _missing(self, end: int) -> str | None:
         """What a converged cluster has and this one has not."""
