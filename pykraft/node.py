@@ -158,9 +158,12 @@ class Node:
                 ErrorCode.not_controller, "only the active controller serves linearizable reads"
             )
         try:
-            return await self.raft.confirm_leadership()
+            offset = await self.raft.confirm_leadership()
         except NotLeader as error:
             raise KafkaError(ErrorCode.not_controller, str(error)) from error
+        while self.raft.applied_offset < offset:  # a long batch is on its way into the image
+            await self.publisher.moved.wait()
+        return offset
 
     # -- life -------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ import structlog
 
 from metadata.delta import ImageDelta
 from metadata.image import MetadataImage
-from metadata.loader import ImageLoader
+from metadata.loader import BatchLoad, ImageLoader
 from metadata.snapshot import slices_of
 from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
 from raft.voters import ReplicaKey
@@ -73,6 +73,7 @@ class MetadataPublisher:
         self._snapshot_interval_ms = snapshot_interval_ms
         self._on_fatal = on_fatal
         self._loader = ImageLoader()
+        self._prepared: tuple[int, BatchLoad] | None = None  # by base offset
         self._image_subscribers: list[ImageSubscriber] = []
         self._leader_subscribers: list[LeaderSubscriber] = []
         self._batch_subscribers: list[BatchSubscriber] = []
@@ -120,15 +121,14 @@ class MetadataPublisher:
         """One committed batch, in log order."""
         if self._failed:
             return  # an image that lacks a batch must not be seen, however soon the node stops
+        prepared, self._prepared = self._prepared, None
         try:
-            delta = self._loader.on_batch(
-                batch.base_offset,
-                batch.epoch,
-                batch.timestamp_ms,
-                batch.values,
-                batch.control,
-                batch.last_offset,
-            )
+            if prepared is not None and prepared[0] == batch.base_offset:
+                load = prepared[1]
+            else:
+                load = self._loader.start_batch(batch.base_offset, batch.epoch)
+                load.add(batch.values, batch.control)
+            delta = load.finish(batch.timestamp_ms, batch.last_offset)
         except FatalError as error:
             self._failed = True
             self._on_fatal(error)
@@ -139,6 +139,18 @@ class MetadataPublisher:
         self._bytes_since_snapshot += batch.size_bytes
         self._snapshot_if_due()
         self._settle(sum(map(len, delta.topics_changed.values())))
+
+    async def prepare(self, batch: CommittedBatch) -> None:
+        """Applies the records of a long batch, unseen until `on_batch`.
+
+        Raises FatalError where one can't be applied.
+        """
+        load = self._loader.start_batch(batch.base_offset, batch.epoch)
+        load.add((), batch.control)
+        for start in range(0, len(batch.values), _SLICE):
+            load.add(batch.values[start : start + _SLICE])
+            await asyncio.sleep(0)  # others first
+        self._prepared = batch.base_offset, load
 
     async def on_snapshot(self, snapshot: SnapshotView) -> None:
         """A snapshot that replaces all there was before; that stays in sight until it is read.
