@@ -31,9 +31,10 @@ BatchSubscriber = Callable[[CommittedBatch], None]
 
 # Records applied at once: some milliseconds of work.
 _SLICE = 128
-# After so many partitions what they add to the image is taken out of the collector's sight. Not
-# more often: what is out of its sight and comes to refer to itself is never collected.
-_SETTLE_PARTITIONS = 5_000
+# After so many partitions what they add to the image is taken out of the collector's sight: some
+# 10 ms of work, where each is of a topic of its own. Not more often: what is out of its sight and
+# comes to refer to itself is never collected.
+_SETTLE_PARTITIONS = 1_000
 
 
 def _voter_keys(voters: tuple[ReplicaKey, ...] | None) -> list[tuple[int, UUID]] | None:

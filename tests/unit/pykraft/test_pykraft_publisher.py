@@ -296,15 +296,18 @@ def test_a_snapshot_is_loaded_while_others_have_their_turn():
         assert len(turns) >= 9_000 / 128
         assert set(turns[:-1]) == {0}
         assert len(scene.publisher.image.topics_by_name) == 9_000
-        assert len(settled) == 1, "what stands for long is taken out of the collector's sight"
+        # What stands for long is taken out of the collector's sight, little at a time: the
+        # collector looks at all of it once, and everything waits for that.
+        assert 5 <= len(settled) <= 9
+        settled.clear()
         # So are partitions of the log, but not what leaves the image as large as it was.
         scene.commit(
             *(PartitionRecord(partition_id=n, topic_id=topic(1).topic_id) for n in range(5_000))
         )
-        assert len(settled) == 2
+        assert len(settled) == 1
         for _ in range(3):
             scene.commit(*[NoOpRecord()] * 5_000)
-        assert len(settled) == 2
+        assert len(settled) == 1
 
     run(story)
 
