@@ -180,6 +180,7 @@ class MetadataLog:
                     + "".join(f"; {p}: {reason}" for p, reason in self.snapshots.unusable.items()),
                 )
             missing = max(synced, log.end_offset)
+            await self._synced.hold(missing)
             log.truncate_and_restart_at(0)
             await log.settle()
             return missing
