@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from raft_rig import Cluster, Member, Recorder, eventually, free_ports
+from structlog.testing import capture_logs
 
 from net.client import Connection
 from net.handlers import HandlerTable
@@ -133,9 +134,14 @@ def test_static_voters_are_written_into_the_log_and_stay_there(tmp_path):
                 cluster[i].key for i in (1, 2, 3)
             ]
         await cluster.stop()
-        cluster.static = {}  # whoever has the log needs no configured voters any more
-        for node_id in (1, 2, 3):
-            await cluster[node_id].start()
+        with capture_logs() as logs:
+            await cluster[1].start()
+            cluster.static = {}  # whoever has the log needs no configured voters any more
+            for node_id in (2, 3):
+                await cluster[node_id].start()
+        warned = [e["reason"] for e in logs if e["event"] == "static_voters_ignored"]
+        assert len(warned) == 1, "who has some left is told what to put in their place"
+        assert "set controller.quorum.bootstrap.servers" in warned[0]
         leader = await cluster.leader()
         assert leader.node.voters.ids == (1, 2, 3)
         state = quorum_state_of(leader)
