@@ -47,6 +47,8 @@ from wire.exits import EXIT_LOG_DIRECTORY_FAILED
 from world.env import DiskError, DiskFull, Env
 
 _DELETE_CHECK_MS = 30_000
+# A broker that never served leads nothing: the controller is told that it goes, if it answers.
+_FAREWELL_MS = 500
 
 Listener = tuple[str, str, int, int]
 """(name, advertised host, advertised port, security protocol) of one listener."""
@@ -239,6 +241,8 @@ class Broker:
         The listeners must be open until this returns and be closed afterwards.
         """
         self._log.info("stopping", leaders=self.replicas.leaders)
+        if self.lifecycle.state is not State.RUNNING:
+            timeout_ms = min(timeout_ms, _FAREWELL_MS)
         if not await self.lifecycle.controlled_shutdown(timeout_ms):
             self._log.warning("controlled_shutdown_not_confirmed", timeout_ms=timeout_ms)
         for task in self._tasks:

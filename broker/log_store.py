@@ -199,6 +199,12 @@ class LogStore:
         if full is not None:
             raise full
 
+    def stop_recovery(self) -> None:
+        """Breaks off the opening of logs that are recovered, which may take long; their tasks are
+        cancelled."""
+        for directory in self.directories:
+            directory.stop_recovery()
+
     async def close(self, broker_epoch: int) -> None:
         """Closes all logs cleanly and leaves the clean shutdown marker with this epoch, but in
         directories that are offline; without one (NO_EPOCH: never registered) the logs are as the

@@ -465,6 +465,7 @@ class ReplicaManager:
     async def close(self) -> None:
         """Ends waiting requests and openings, and writes the high watermarks down."""
         self._closed = True
+        self.store.stop_recovery()
         await self.settled()
         for replica in self:
             self._on_forget(replica)

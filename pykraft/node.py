@@ -214,6 +214,24 @@ class Node:
             )
         self._look_whether_ready()
 
+    async def start_unless(self, stop: asyncio.Event) -> bool:
+        """As `start`, but given up as soon as `stop` is set: opening and loading may take long.
+        False if it was; what had been opened by then is closed by `self.stop`, as ever."""
+        starting = asyncio.ensure_future(self.start())
+        told = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            if not starting.done():
+                self._log.info("start_given_up", while_waiting_for=self.why_not_ready())
+                starting.cancel()
+                await asyncio.wait([starting])
+        if starting.cancelled():
+            return False
+        starting.result()
+        return True
+
     async def stop(self) -> None:
         """A controlled shutdown: leaderships are moved, everything is written down."""
         for task in self._watchers:
@@ -396,14 +414,14 @@ async def node_main(env: Env, config: NodeConfig, stop: asyncio.Event) -> None:
     """Runs a node until `stop` is set or it fails; raises its FatalError."""
     node = Node(env, config)
     try:
-        await node.start()
-        waits: list[asyncio.Task[Any]] = [
-            asyncio.ensure_future(stop.wait()),
-            asyncio.ensure_future(node.failed()),
-        ]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        if await node.start_unless(stop):
+            waits: list[asyncio.Task[Any]] = [
+                asyncio.ensure_future(stop.wait()),
+                asyncio.ensure_future(node.failed()),
+            ]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
     finally:
         await node.stop()
     if node.failure is not None:
