@@ -14,6 +14,7 @@ from raft.voters import ReplicaKey
 from simulation.checks import media as disks
 from simulation.checks import require
 from simulation.checks.logs import LogFacts, LogMirror
+from simulation.damage import CoveredBatch
 from storage.names import LOG, segment_file
 from wire import quorum_state
 from wire.batch import HEADER_SIZE, read_header
@@ -67,6 +68,7 @@ class QuorumChecks:
     def __init__(self, media: Mapping[int, Media]) -> None:
         self.facts = LogFacts("__cluster_metadata")
         self.spoiled: dict[int, int] = {}
+        self._unnoticed: dict[int, CoveredBatch] = {}
         self.counts: Counter[str] = Counter()
         self._media = media
         self._watches: dict[int, _Watch] = {}
@@ -77,6 +79,7 @@ class QuorumChecks:
         watch = self._watches.get(node_id)
         if watch is None or watch.raft is not raft:
             watch = self._watches[node_id] = _Watch(raft)
+            self._look_for_notice(node_id, raft)
         state, log = raft.core.state, raft.log.log
         if log.end_offset != watch.end or log.log_start_offset != watch.start:
             self._log_changed(node_id, watch)
@@ -99,6 +102,25 @@ class QuorumChecks:
             watch.checked < watch.high_watermark and watch.checked < watch.end
         ):
             self._committed(node_id, watch)
+
+    def spoil(self, node_id: int, synced: int, batch: CoveredBatch) -> None:
+        """A batch of a log that was durable below `synced` is damaged; its node is down."""
+        self.spoiled[node_id] = synced
+        self._unnoticed[node_id] = batch
+
+    def noticed(self, node_id: int) -> None:
+        """A node says that its log is damaged."""
+        self._unnoticed.pop(node_id, None)
+
+    def _look_for_notice(self, node_id: int, raft: RaftNode) -> None:
+        """The first life that opens a damaged log has to say so, or to do without that part."""
+        batch = self._unnoticed.pop(node_id, None)
+        require(
+            batch is None or batch.end <= raft.log.log.log_start_offset,
+            "damage below the synced offset is noticed",
+            f"node {node_id}, log from {raft.log.log.log_start_offset} to "
+            f"{raft.log.log.end_offset}: {batch}",
+        )
 
     def _look_at_spoiled(self, node_id: int, watch: _Watch) -> None:
         state = watch.raft.core.state

@@ -55,8 +55,11 @@ class Watcher:
     def on_log(self, machine: str, level: str, event: str, fields: Mapping[str, Any]) -> None:
         """Nodes may call their logs damaged only where they are (for Simulation.on_log)."""
         if event == "metadata_log_damaged":
-            spoiled = [host_name(node_id) for node_id in self.quorum.spoiled]
-            if machine not in spoiled and self.misread is None:
+            for node_id in self.quorum.spoiled:
+                if host_name(node_id) == machine:
+                    self.quorum.noticed(node_id)
+                    return
+            if self.misread is None:
                 self.misread = f"{machine}: {event} {dict(fields)}"
 
     def _subscribe(self, node: Node, shown: list[MetadataImage]) -> None:
