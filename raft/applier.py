@@ -24,7 +24,7 @@ _SLICE_BYTES = 256 * 1024  # read at once
 _SPOT_BYTES = 64 * 1024  # applied on the spot
 _SLICE_RECORDS = 256  # applied at once otherwise: some milliseconds of work
 # A batch of more is decoded off the loop and prepared in slices. Not one of less: it is what many
-# callers appended in one turn, and they wait.
+# callers appended in one turn, and they wait. Nor are more records handed on at once from memory.
 _LONG_BATCH = 1_024
 
 
@@ -129,15 +129,18 @@ class Applier:
 
     def _run_now(self) -> None:
         """Apply on the spot what is in memory or little; a task does the rest."""
-        budget = _SPOT_BYTES
+        budget, records = _SPOT_BYTES, 0
         while self.applied < self._committed:
             own = self._own.get(self.applied)
             if own is None:
                 data = self._read_now(budget)
                 budget -= len(data)
                 done = self._apply_now(data)
-            elif done := len(own.values) <= _LONG_BATCH:
-                self._hand_on(own)
+            else:
+                records += len(own.values)
+                done = records <= _LONG_BATCH
+                if done:
+                    self._hand_on(own)
             if not done:
                 self._start(self._run_later(), "raft-apply")
                 return
