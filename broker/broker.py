@@ -60,7 +60,8 @@ class Broker:
     `config` is the node's parsed file (metadata.configs.StaticConfig). `controller_endpoint` says
     who the active controller is (id, host, port), None while that is unknown; call
     `controller_changed` when its answer changes. `features` are the levels supported, by name.
-    `on_fatal` gets the error that ends the broker. Nothing runs before `start`.
+    `failed_directories` are the paths of others that could not be opened. `on_fatal` gets the error
+    that ends the broker. Nothing runs before `start`.
     """
 
     def __init__(
@@ -73,11 +74,12 @@ class Broker:
         *,
         inter_broker_listener: str = "PLAINTEXT",
         features: Mapping[str, tuple[int, int]] | None = None,
+        failed_directories: Sequence[str] = (),
         on_fatal: Callable[[FatalError], None],
     ) -> None:
         self.env = env
         self.config = BrokerConfig.from_static(config)
-        self.store = LogStore(directories, self._directory_failed)
+        self.store = LogStore(directories, self._directory_failed, failed_directories)
         self._inter_broker_listener = inter_broker_listener
         self._features = features or {}
         self._on_fatal = on_fatal
@@ -292,7 +294,7 @@ class Broker:
 
     def _placed(self, replica: Replica, directory_id: UUID) -> None:
         # With one directory the controller needs no word: a replica can be nowhere else.
-        if len(self.store.directories) > 1:
+        if len(self.store.directories) + len(self.store.unopened) > 1:
             self.directories.submit(replica.topic_id, replica.index, directory_id)
 
     def _directory_failed(self, directory: LogDirectory, error: DiskError) -> None:

@@ -84,7 +84,9 @@ class ReplicaManager:
         self._by_name: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[Key, Replica] = {}
         self._opening: dict[Key, asyncio.Event] = {}
-        self._without_room: dict[Key, None] = {}  # to be opened when the disk isn't full any more
+        # To be opened when the disk isn't full any more, and whether they are new here.
+        self._without_room: dict[Key, bool] = {}
+        self._unreachable: dict[Key, None] = {}  # their logs are in directories that failed
         # One task at a time per directory name: a topic made again waits for the old one's end.
         self._directory_tasks: dict[str, asyncio.Task[None]] = {}
         self._eligible: dict[int, int] = {}
@@ -109,9 +111,10 @@ class ReplicaManager:
             replica = self._by_name.get((topic, index))
             if replica is not None:
                 return replica
-            if self.image.partition(topic, index) is None:
+            known = self.image.topic(topic)
+            if known is None or index not in known.partitions:
                 return ErrorCode.unknown_topic_or_partition
-            return ErrorCode.not_leader_or_follower
+            return self._why_none(known.id, index)
         if topic_id is None:
             return ErrorCode.unknown_topic_id
         replica = self._by_id.get((topic_id, index))
@@ -122,6 +125,11 @@ class ReplicaManager:
             return ErrorCode.unknown_topic_id
         if index not in found.partitions:
             return ErrorCode.unknown_topic_or_partition
+        return self._why_none(topic_id, index)
+
+    def _why_none(self, topic_id: UUID, index: int) -> ErrorCode:
+        if (topic_id, index) in self._unreachable:
+            return ErrorCode.kafka_storage_error
         return ErrorCode.not_leader_or_follower
 
     def opening(self, topic: str | None, topic_id: UUID | None, index: int) -> asyncio.Event | None:
@@ -151,7 +159,7 @@ class ReplicaManager:
     @property
     def offline(self) -> int:
         """Replicas whose disk failed."""
-        return sum(r.failed for r in self._by_name.values())
+        return len(self._unreachable) + sum(r.failed for r in self._by_name.values())
 
     @property
     def leaders(self) -> int:
@@ -173,6 +181,8 @@ class ReplicaManager:
         for topic_id in delta.topics_deleted:
             for replica in [r for r in self._by_id.values() if r.topic_id == topic_id]:
                 self._remove(replica, ErrorCode.unknown_topic_or_partition)
+            for key in [key for key in self._unreachable if key[0] == topic_id]:
+                del self._unreachable[key]
         # Before the partitions: with too low a min.insync.replicas, a leader that is told of a
         # smaller ISR would commit what those who left don't have, and they may yet lead (KIP-966).
         if delta.configs_changed:
@@ -184,7 +194,16 @@ class ReplicaManager:
             for index in indexes:
                 partition = topic.partitions.get(index)
                 if partition is not None:
-                    self._partition_changed(topic.name, topic_id, index, partition)
+                    is_new = self._is_new(before, topic_id, index)
+                    self._partition_changed(topic.name, topic_id, index, partition, is_new)
+
+    def _is_new(self, before: MetadataImage, topic_id: UUID, index: int) -> bool:
+        """Whether the partition was not ours in the image before, so that no log of it can lie in a
+        directory that failed. (Without one, who cares.)"""
+        if not self.store.unopened or before is EMPTY:
+            return False
+        partition = before.partition(topic_id, index)
+        return partition is None or self.config.node_id not in partition.replicas
 
     def _take_over(self, before: MetadataImage, image: MetadataImage) -> None:
         """Takes what concerns this broker from an image about which nothing else is known: what it
@@ -200,10 +219,18 @@ class ReplicaManager:
             if partition is None:
                 self._remove(replica, ErrorCode.unknown_topic_or_partition)
             elif partition != before.partition(topic_id, index):
-                self._partition_changed(replica.topic, topic_id, index, partition)
+                self._partition_changed(replica.topic, topic_id, index, partition, is_new=False)
+        for key in [key for key in self._unreachable if not self._hosts(key)]:
+            del self._unreachable[key]
         for topic, index in image.partitions_of_broker(self.config.node_id):
             if (topic.id, index) not in self._by_id:
-                self._partition_changed(topic.name, topic.id, index, topic.partitions[index])
+                partition = topic.partitions[index]
+                is_new = self._is_new(before, topic.id, index)
+                self._partition_changed(topic.name, topic.id, index, partition, is_new)
+
+    def _hosts(self, key: Key) -> bool:
+        partition = self.image.partition(*key)
+        return partition is not None and self.config.node_id in partition.replicas
 
     def on_past_image(self, image: MetadataImage) -> None:
         """An image from before this node has caught up: it names topics, but nothing is done."""
@@ -225,7 +252,12 @@ class ReplicaManager:
             replica.tell(event)
 
     def _partition_changed(
-        self, topic: str, topic_id: UUID, index: int, partition: PartitionRegistration
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        partition: PartitionRegistration,
+        is_new: bool,
     ) -> None:
         replica = self._by_id.get((topic_id, index))
         if self.config.node_id in partition.replicas:
@@ -233,9 +265,12 @@ class ReplicaManager:
                 replica.tell(_assigned(partition))
             elif (topic_id, index) not in self._opening:
                 self._opening[topic_id, index] = asyncio.Event()
-                self._start(f"{topic}-{index}", partial(self._open, topic, topic_id, index))
+                work = partial(self._open, topic, topic_id, index, is_new)
+                self._start(f"{topic}-{index}", work)
         elif replica is not None:
             self._remove(replica, ErrorCode.not_leader_or_follower)
+        else:
+            self._unreachable.pop((topic_id, index), None)
 
     def _settings(self, topic: str) -> TopicSettings:
         found = self._settings_of.get(topic)
@@ -280,20 +315,30 @@ class ReplicaManager:
         task = spawn(f"replica-{directory}", run, self._on_fatal)
         self._directory_tasks[directory] = task
 
-    async def _open(self, topic: str, topic_id: UUID, index: int) -> None:
+    async def _open(self, topic: str, topic_id: UUID, index: int, is_new: bool) -> None:
         key = (topic_id, index)
         try:
             partition = self.image.partition(topic_id, index)
             if partition is not None and not self._is_closed():
-                await self._open_as(topic, topic_id, index, partition)
+                await self._open_as(topic, topic_id, index, partition, is_new)
+            self._unreachable.pop(key, None)
         except NoRoom as error:
             self._log.error("no_room_for_replica", topic=topic, partition=index, reason=str(error))
-            self._without_room[key] = None
+            self._without_room[key] = is_new
+        except DirectoryOffline:
+            if self._hosts(key):
+                self._unreachable[key] = None
+            raise
         finally:
             self._opening.pop(key).set()
 
     async def _open_as(
-        self, topic: str, topic_id: UUID, index: int, before: PartitionRegistration
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        before: PartitionRegistration,
+        is_new: bool,
     ) -> None:
         stored = await self.store.open(
             topic,
@@ -301,6 +346,7 @@ class ReplicaManager:
             index,
             self._settings(topic).log,
             before.directory_of(self.config.node_id),
+            is_new=is_new,
         )
         if self._is_closed():
             return
@@ -310,7 +356,7 @@ class ReplicaManager:
             # It may have been assigned to us again while its directory went away.
             partition = self.image.partition(topic_id, index)
             if partition is not None and self.config.node_id in partition.replicas:
-                await self._open_as(topic, topic_id, index, partition)
+                await self._open_as(topic, topic_id, index, partition, is_new)
             return
         self._add(topic, topic_id, index, stored, partition)
 
@@ -392,11 +438,11 @@ class ReplicaManager:
             if not replica.failed:
                 replica.tell(Tick())
         waiting, self._without_room = self._without_room, {}
-        for topic_id, index in waiting:
+        for (topic_id, index), is_new in waiting.items():
             topic = self.image.topic_by_id(topic_id)
             partition = None if topic is None else topic.partitions.get(index)
             if topic is not None and partition is not None:
-                self._partition_changed(topic.name, topic_id, index, partition)
+                self._partition_changed(topic.name, topic_id, index, partition, is_new)
 
     def delete_retired_segments(self) -> int:
         """Applies retention to every log; how many segments went."""

@@ -174,6 +174,8 @@ class Node:
         """
         opened = await directories.open_all(self.env, self.config)
         self._directories = opened
+        for path, reason in opened.failed.items():
+            self._log.error("log_directory_failed", path=path, reason=reason)
         self.cluster_id = opened.cluster_id
         raft = self.raft = RaftNode(
             self.env,
@@ -346,6 +348,7 @@ class Node:
             self._controller_endpoint,
             inter_broker_listener=self.config.inter_broker_listener or "PLAINTEXT",
             features=_SUPPORTED,
+            failed_directories=[path for path in self.config.log_dirs if path in opened.failed],
             on_fatal=self.fail,
         )
         self.publisher.subscribe(image=broker.on_image)
