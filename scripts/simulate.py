@@ -313,7 +313,8 @@ def tell(made: Sweep, setting: Setting) -> None:
         least = (f"{n:,.5g} {name.replace('_', ' ')}" for name, n in made.least.items())
         _say(f"each at least {', '.join(least)}")
     for failure in made.failures[:5]:
-        _say(f"replay: {_command(failure.seed, setting)} --trace")
+        plan = "FILE" if setting.plan else ""
+        _say(f"replay: {_command(failure.seed, setting, plan)} --trace")
 
 
 def _command(seed: int, setting: Setting, plan: str = "") -> str:
@@ -353,7 +354,7 @@ def make_small(seed: int, setting: Setting, *, telling: bool) -> int:
     if telling:
         return replay(seed, small)
     print(to_json(small.plan or []))
-    _say(f"kept in FILE: {_command(seed, setting, 'FILE')} --trace")
+    _say(f"their story, once kept in FILE: {_command(seed, setting, 'FILE')} --trace")
     return 1
 
 

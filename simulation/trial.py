@@ -44,6 +44,7 @@ ANSWER_MAX_MS = 10_000
 CALM_UNTIL_MS = 120_000
 READ_BACK_MAX_MS = 5_000
 PARTITIONS = 2
+MIN_ISR = 2
 CAREFUL, LOOSE, LATE = "careful", "loose", "late"
 """The topics of the data clients: acks=all only; acks 0 and 1; one made after the chaos."""
 
@@ -74,7 +75,7 @@ def properties(seed: int) -> dict[str, str]:
     """The settings of a seed's nodes: short times, small logs, so that much happens."""
     chance = _settings(seed)
     return {
-        "min.insync.replicas": "2",
+        "min.insync.replicas": str(MIN_ISR),
         "replica.lag.time.max.ms": chance.choice(("1500", "4000")),
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "60")),
         "controller.quorum.fetch.timeout.ms": chance.choice(("1000", "2000")),
@@ -135,7 +136,7 @@ class Trial:
                 without=() if self.dynamic else ("member",),
             )
         self.plan = plan
-        self.watcher = Watcher({machine.number: machine.disk for machine in machines})
+        self.watcher = Watcher({machine.number: machine.disk for machine in machines}, MIN_ISR)
         self.simulation.on_step.append(self.watcher.after_step)
         self.simulation.on_log.append(self.watcher.on_log)
         self.saboteur = Saboteur(self.simulation, cast, plan, self.watcher, CAREFUL)
@@ -259,21 +260,11 @@ class Trial:
 
     def _begin_work(self) -> None:
         for number, changes in enumerate((True, True, False)):
-            name = f"admin{number}"
-            _, env = self.simulation.client_env(name)
-            client = AdminClient(
-                env,
-                name,
-                self.controllers,
-                self.brokers,
-                self.history,
-                self._door(name),
-                # Reads cost little, and it takes many to meet a controller that was replaced.
-                every_ms=1_200 if changes else 350,
-                changes=changes,
-            )
+            # Reads cost little, and it takes many to meet a controller that was replaced.
+            every_ms = 1_200 if changes else 350
+            client = self._admin(f"admin{number}", every_ms=every_ms, changes=changes)
             self.clients.append(client)
-            self._spawn(name, client.run())
+            self._spawn(client.name, client.run())
         self.clients.append(self.operator)
         self._spawn("operator", self.operator.run())
         self._produce("idem", CAREFUL, acks=records.ALL, idempotent=True, every_ms=500)
@@ -282,6 +273,20 @@ class Trial:
         self._produce("zero", LOOSE, acks=0, idempotent=False, every_ms=900)
         for topic in (CAREFUL, LOOSE):
             self._consume(f"reader-{topic}", topic)
+
+    def _admin(self, name: str, *, every_ms: int, changes: bool) -> AdminClient:
+        _, env = self.simulation.client_env(name)
+        return AdminClient(
+            env,
+            name,
+            self.controllers,
+            self.brokers,
+            self.history,
+            self._door(name),
+            every_ms=every_ms,
+            changes=changes,
+            is_newest=self._is_newest,
+        )
 
     def _hired_operator(self) -> Operator:
         _, env = self.simulation.client_env("operator")
@@ -328,6 +333,11 @@ class Trial:
             and partition.leader == node_id
             and replica.core.leader_epoch == partition.leader_epoch
         )
+
+    def _is_newest(self, node_id: int) -> bool:
+        """Whether a node leads the newest epoch in which the quorum had a leader."""
+        leaders = self.watcher.quorum.facts.leaders
+        return bool(leaders) and leaders[max(leaders)] == node_id
 
     def _consume(self, name: str, topic: str) -> Consumer:
         _, env = self.simulation.client_env(name)
@@ -491,6 +501,20 @@ class Trial:
         )
         for task in readers:
             self.final.update(task.result())
+        self._read_topics()
+        different = self.watcher.partitions.differences()
+        require(not different, "replicas are equal in the end", different)
+
+    def _read_topics(self) -> None:
+        """One more read of every topic that was ever asked for, to be judged with the others."""
+        reader = self._admin("last-admin", every_ms=0, changes=False)
+        names = [call.args["name"] for call in self.history.calls if call.kind in topics.KINDS]
+        task = self._spawn(reader.name, reader.read_all(dict.fromkeys(names)))
+        self._wait(
+            lambda: None if task.done() else "topics can't be read",
+            READ_BACK_MAX_MS,
+            "a healed cluster can be read",
+        )
 
     def _judge(self) -> None:
         records.judge(

@@ -19,12 +19,13 @@ from world.memory import Media
 
 
 class Watcher:
-    """`after_step` is for Simulation.on_step; `media` are the nodes' disks by node id."""
+    """`after_step` is for Simulation.on_step; `media` are the nodes' disks by node id, `min_isr`
+    is min.insync.replicas of every topic."""
 
-    def __init__(self, media: Mapping[int, Media]) -> None:
+    def __init__(self, media: Mapping[int, Media], min_isr: int) -> None:
         self.quorum = QuorumChecks(media)
         self.images = ImageChecks(lambda: self.quorum.facts.committed_end)
-        self.partitions = PartitionChecks()
+        self.partitions = PartitionChecks(lambda: self.images.newest, min_isr)
         # What each node's present life showed since it was looked at last, image by image.
         self.misread: str | None = None
         self._shown: dict[int, tuple[Node, list[MetadataImage]]] = {}

@@ -4,7 +4,7 @@ a broker. Judged by `simulation.models.topics`."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -34,13 +34,16 @@ _NOT_DONE = (
     ErrorCode.unsupported_version,
 )
 
+IsNewest = Callable[[int], bool]
+"""Whether a controller, by its id, leads the newest epoch that any was elected for."""
+
 Read = Callable[[str], Awaitable[tuple[str, str | None] | None]]
 """A linearizable read of a topic: (id, value) or None; raises where nobody can confirm it."""
 
 
 class AdminClient(Client):
     """Makes calls at random, about `every_ms` apart; without `changes` only reads. `read` asks the
-    active controller's door.
+    active controller's door; `is_newest`, where anybody can know, judges refusals more strictly.
 
     Topic names begin with `prefix`: nobody else may use them, nor have used them before.
     """
@@ -56,6 +59,7 @@ class AdminClient(Client):
         *,
         every_ms: int,
         changes: bool = True,
+        is_newest: IsNewest | None = None,
         prefix: str = "topic",
     ) -> None:
         super().__init__(env, name, {**controllers, **brokers}, history)
@@ -63,6 +67,7 @@ class AdminClient(Client):
         self._controllers = sorted(controllers)
         self._brokers = sorted(brokers)
         self._read_topic = read
+        self._is_newest = is_newest
         self._every_ms = every_ms
         self._weights = (4, 2, 4, 3) if changes else (0, 0, 0, 1)
         self._active: int | None = None
@@ -89,6 +94,11 @@ class AdminClient(Client):
             node_id = await self._find_active()
             if node_id is not None:
                 await self._change(kind, name, node_id, forwarded=False)
+
+    async def read_all(self, names: Iterable[str]) -> None:
+        """Reads these topics, one after the other."""
+        for name in names:
+            await self._read(name)
 
     async def _find_active(self) -> int | None:
         """The active controller as some controller knows it."""
@@ -140,6 +150,8 @@ class AdminClient(Client):
                 result = to_text(item.topic_id)
         elif error in _SAYS:
             outcome, result = Outcome.FAILED, _SAYS[error]
+            # Nobody was elected since, so it knew all that was committed when it was asked.
+            call.args["newest"] = self._is_newest is not None and self._is_newest(call.args["node"])
         elif error in _NOT_DONE:
             outcome = Outcome.FAILED
         if error is ErrorCode.not_controller:

@@ -115,6 +115,16 @@ def test_a_refusal_may_tell_of_the_past(told):
     told.judge()
 
 
+@pytest.mark.parametrize(("deleted", "word"), [(True, EXISTS), (False, ABSENT)])
+def test_who_was_not_replaced_refuses_by_what_is(told, deleted, word):
+    told.call("create", result="id1")
+    if deleted:
+        told.call("delete")
+    told.call("create", Outcome.FAILED, word, newest=True)
+    with pytest.raises(Violation):
+        told.judge()
+
+
 def test_a_broker_may_have_repeated_what_it_was_asked(told):
     told.call("create", Outcome.FAILED, EXISTS, forwarded=True)
     told.call("read", result=("id1", None))
