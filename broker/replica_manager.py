@@ -16,6 +16,7 @@ from uuid import UUID
 import structlog
 
 from broker.config import BrokerConfig
+from broker.directory_work import DirectoryWork
 from broker.log_store import DirectoryOffline, LogStore, NoRoom, StoredLog
 from broker.partition import PartitionCore
 from broker.partition_events import (
@@ -27,9 +28,9 @@ from broker.partition_events import (
     Tick,
 )
 from broker.replica import Replica
-from broker.tasks import OnFatal, Work, spawn
+from broker.tasks import OnFatal
 from broker.topic_settings import TopicSettings
-from broker.waits import Slots, WakeQueue
+from broker.waits import WakeQueue
 from metadata.delta import ImageDelta
 from metadata.image import EMPTY, TOPIC_RESOURCE, MetadataImage, PartitionRegistration
 from storage.log_dir import LogDirectory
@@ -37,8 +38,6 @@ from wire.apis import ErrorCode
 from wire.errors import FatalError
 from wire.exits import EXIT_LOG_DIRECTORY_FAILED
 from world.env import DiskError, DiskFull, Env
-
-_OPEN_AT_ONCE = 8
 
 Key = tuple[UUID, int]
 Settings = Callable[[MetadataImage, str], TopicSettings]
@@ -74,8 +73,6 @@ class ReplicaManager:
         self.wakes = WakeQueue()
         self._settings_in = settings
         self._settings_of: dict[str, TopicSettings] = {}
-        # Few at a time, so that a thousand new partitions don't hold up everything else.
-        self._slots = Slots(_OPEN_AT_ONCE)
         self._on_propose = on_propose
         self._on_follow = on_follow
         self._on_forget = on_forget
@@ -83,12 +80,12 @@ class ReplicaManager:
         self._on_fatal = on_fatal
         self._by_name: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[Key, Replica] = {}
-        self._opening: dict[Key, asyncio.Event] = {}
+        # Being opened; an event once somebody waits for that.
+        self._opening: dict[Key, asyncio.Event | None] = {}
         # To be opened when the disk isn't full any more, and whether they are new here.
         self._without_room: dict[Key, bool] = {}
         self._unreachable: dict[Key, None] = {}  # their logs are in directories that failed
-        # One task at a time per directory name: a topic made again waits for the old one's end.
-        self._directory_tasks: dict[str, asyncio.Task[None]] = {}
+        self._work = DirectoryWork(config.node_id, on_fatal)
         self._eligible: dict[int, int] = {}
         self._closed = False
         self._log = structlog.get_logger("broker.replicas").bind(node_id=config.node_id)
@@ -144,7 +141,13 @@ class ReplicaManager:
         partition = found.partitions.get(index)
         if partition is None or partition.leader != self.config.node_id:
             return None
-        return self._opening.get((found.id, index))
+        key = (found.id, index)
+        if key not in self._opening:
+            return None
+        event = self._opening[key]
+        if event is None:
+            event = self._opening[key] = asyncio.Event()
+        return event
 
     @property
     def under_replicated(self) -> int:
@@ -238,8 +241,7 @@ class ReplicaManager:
 
     async def settled(self) -> None:
         """Until every replica that the images so far want is open, and every other is gone."""
-        while self._directory_tasks:
-            await asyncio.wait(list(self._directory_tasks.values()))
+        await self._work.settled()
 
     def _brokers_changed(self) -> None:
         brokers = self.image.brokers
@@ -264,9 +266,9 @@ class ReplicaManager:
             if replica is not None:
                 replica.tell(_assigned(partition))
             elif (topic_id, index) not in self._opening:
-                self._opening[topic_id, index] = asyncio.Event()
+                self._opening[topic_id, index] = None
                 work = partial(self._open, topic, topic_id, index, is_new)
-                self._start(f"{topic}-{index}", work)
+                self._work.add(f"{topic}-{index}", work)
         elif replica is not None:
             self._remove(replica, ErrorCode.not_leader_or_follower)
         else:
@@ -293,28 +295,6 @@ class ReplicaManager:
 
     # -- opening and removing ------------------------------------------------------------------
 
-    def _start(self, directory: str, work: Work) -> None:
-        """Runs `work` after whatever is under way with that directory."""
-        before = self._directory_tasks.get(directory)
-
-        async def run() -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            await self._slots.take()
-            try:
-                # Opening a clean log never waits by itself: here others get their turn.
-                await asyncio.sleep(0)
-                await work()
-            except DirectoryOffline as error:
-                self._log.error("replica_offline", directory=directory, reason=str(error))
-            finally:
-                self._slots.give()
-                if self._directory_tasks.get(directory) is task:
-                    del self._directory_tasks[directory]
-
-        task = spawn(f"replica-{directory}", run, self._on_fatal)
-        self._directory_tasks[directory] = task
-
     async def _open(self, topic: str, topic_id: UUID, index: int, is_new: bool) -> None:
         key = (topic_id, index)
         try:
@@ -330,7 +310,9 @@ class ReplicaManager:
                 self._unreachable[key] = None
             raise
         finally:
-            self._opening.pop(key).set()
+            event = self._opening.pop(key)
+            if event is not None:
+                event.set()
 
     async def _open_as(
         self,
@@ -418,7 +400,7 @@ class ReplicaManager:
         self._on_forget(replica)
         replica.closed(error)
         self._log.info("replica_removed", topic=replica.topic, partition=replica.index)
-        self._start(replica.name, partial(self.store.delete, replica.stored))
+        self._work.add(replica.name, partial(self.store.delete, replica.stored))
 
     # -- what the controller and time bring ----------------------------------------------------
 

@@ -142,6 +142,11 @@ class BatchLoad:
             offset += 1
         self._offset = offset
 
+    @property
+    def partitions_changed(self) -> int:
+        """How many partitions it has made or changed so far, outside an open transaction."""
+        return sum(map(len, self._delta.topics_changed.values()))
+
     def finish(self, timestamp_ms: int, last_offset: int | None = None) -> ImageDelta:
         """Publish the image as of the end of the batch; see `ImageLoader.on_batch`."""
         loader, delta = self._loader, self._delta

@@ -74,7 +74,8 @@ class MetadataPublisher:
         self._snapshot_interval_ms = snapshot_interval_ms
         self._on_fatal = on_fatal
         self._loader = ImageLoader()
-        self._prepared: tuple[int, BatchLoad] | None = None  # by base offset
+        # By base offset, with the partitions in it that `_settle` has counted.
+        self._prepared: tuple[int, BatchLoad, int] | None = None
         self._image_subscribers: list[ImageSubscriber] = []
         self._leader_subscribers: list[LeaderSubscriber] = []
         self._batch_subscribers: list[BatchSubscriber] = []
@@ -125,8 +126,9 @@ class MetadataPublisher:
         prepared, self._prepared = self._prepared, None
         try:
             if prepared is not None and prepared[0] == batch.base_offset:
-                load = prepared[1]
+                _, load, settled = prepared
             else:
+                settled = 0
                 load = self._loader.start_batch(batch.base_offset, batch.epoch)
                 load.add(batch.values, batch.control)
             delta = load.finish(batch.timestamp_ms, batch.last_offset)
@@ -139,7 +141,7 @@ class MetadataPublisher:
             subscriber(batch)
         self._bytes_since_snapshot += batch.size_bytes
         self._snapshot_if_due()
-        self._settle(sum(map(len, delta.topics_changed.values())))
+        self._settle(load.partitions_changed - settled)
 
     async def prepare(self, batch: CommittedBatch) -> None:
         """Applies the records of a long batch, unseen until `on_batch`.
@@ -148,10 +150,13 @@ class MetadataPublisher:
         """
         load = self._loader.start_batch(batch.base_offset, batch.epoch)
         load.add((), batch.control)
+        settled = 0
         for start in range(0, len(batch.values), _SLICE):
             load.add(batch.values[start : start + _SLICE])
+            before, settled = settled, load.partitions_changed
+            self._settle(settled - before)
             await asyncio.sleep(0)  # others first
-        self._prepared = batch.base_offset, load
+        self._prepared = batch.base_offset, load, settled
 
     async def on_snapshot(self, snapshot: SnapshotView) -> None:
         """A snapshot that replaces all there was before; that stays in sight until it is read.
