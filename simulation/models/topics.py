@@ -91,7 +91,9 @@ def operations_of(call: Call) -> list[Operation[Register]]:
         since = call.invoked if call.args.get("newest") else 0
         found.append(Operation(since, call.returned, _said(call.result), text))
     if call.outcome is Outcome.UNKNOWN or forwarded:
-        found.append(Operation(call.invoked, None, _effect(call), f"{text} (maybe)"))
+        # Another copy of a create makes a topic with another id.
+        again = _create(None) if call.kind == "create" else _effect(call)
+        found.append(Operation(call.invoked, None, again, f"{text} (maybe)"))
     return found
 
 

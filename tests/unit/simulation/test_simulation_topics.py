@@ -134,6 +134,22 @@ def test_a_broker_may_have_repeated_what_it_was_asked(told):
     told.judge()
 
 
+def test_a_copy_of_a_create_that_comes_late_makes_another_topic(told):
+    """The broker asked twice, and the first question lay on a cut link."""
+    told.call("create", result="id1", forwarded=True)
+    told.call("delete")
+    told.call("read", result=("id2", None))
+    told.judge()
+
+
+def test_a_create_that_no_broker_repeats_makes_one_topic(told):
+    told.call("create", result="id1")
+    told.call("delete")
+    told.call("read", result=("id2", None))
+    with pytest.raises(Violation):
+        told.judge()
+
+
 def test_concurrent_calls_may_come_in_any_order(told):
     one = told.begin("create")
     two = told.begin("delete")
