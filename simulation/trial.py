@@ -285,7 +285,7 @@ class Trial:
             self._door(name),
             every_ms=every_ms,
             changes=changes,
-            is_newest=self._is_newest,
+            newest_led=self._newest_led,
         )
 
     def _hired_operator(self) -> Operator:
@@ -334,10 +334,11 @@ class Trial:
             and replica.core.leader_epoch == partition.leader_epoch
         )
 
-    def _is_newest(self, node_id: int) -> bool:
-        """Whether a node leads the newest epoch in which the quorum had a leader."""
+    def _newest_led(self, node_id: int) -> int | None:
+        """The newest epoch in which the quorum had a leader, if that is this node."""
         leaders = self.watcher.quorum.facts.leaders
-        return bool(leaders) and leaders[max(leaders)] == node_id
+        newest = max(leaders)
+        return newest if leaders[newest] == node_id else None
 
     def _consume(self, name: str, topic: str) -> Consumer:
         _, env = self.simulation.client_env(name)

@@ -34,8 +34,8 @@ _NOT_DONE = (
     ErrorCode.unsupported_version,
 )
 
-IsNewest = Callable[[int], bool]
-"""Whether a controller, by its id, leads the newest epoch that any was elected for."""
+NewestLed = Callable[[int], int | None]
+"""The newest epoch that any controller was elected for, if this one leads it, by its id."""
 
 Read = Callable[[str], Awaitable[tuple[str, str | None] | None]]
 """A linearizable read of a topic: (id, value) or None; raises where nobody can confirm it."""
@@ -43,7 +43,7 @@ Read = Callable[[str], Awaitable[tuple[str, str | None] | None]]
 
 class AdminClient(Client):
     """Makes calls at random, about `every_ms` apart; without `changes` only reads. `read` asks the
-    active controller's door; `is_newest`, where anybody can know, judges refusals more strictly.
+    active controller's door. `newest_led`, where anybody can know, has refusals judged strictly.
 
     Topic names begin with `prefix`: nobody else may use them, nor have used them before.
     """
@@ -59,7 +59,7 @@ class AdminClient(Client):
         *,
         every_ms: int,
         changes: bool = True,
-        is_newest: IsNewest | None = None,
+        newest_led: NewestLed | None = None,
         prefix: str = "topic",
     ) -> None:
         super().__init__(env, name, {**controllers, **brokers}, history)
@@ -67,7 +67,7 @@ class AdminClient(Client):
         self._controllers = sorted(controllers)
         self._brokers = sorted(brokers)
         self._read_topic = read
-        self._is_newest = is_newest
+        self._newest_led = newest_led or (lambda node_id: None)
         self._every_ms = every_ms
         self._weights = (4, 2, 4, 3) if changes else (0, 0, 0, 1)
         self._active: int | None = None
@@ -127,6 +127,7 @@ class AdminClient(Client):
             args["value"] = str(1_000_000_000 + self._values * 100 + int(self.name[-1]))
         api_key, build = _request(kind, name, args.get("value"), self.chance.choice((1, 2, 3)))
         call = self.history.invoke(self.name, kind, self.now_ms, **args)
+        led = self._newest_led(node_id)
         try:
             answer = await self.links.call(node_id, api_key, build, _TIMEOUT_MS)
         except NotSent as error:
@@ -136,6 +137,9 @@ class AdminClient(Client):
             self._active = None
             self.history.finish(call, Outcome.UNKNOWN, self.now_ms, str(error))
         else:
+            # Nobody was elected since, so it knew all that was committed when it was asked.
+            if led is not None and led == self._newest_led(node_id):
+                call.args["newest"] = True
             self._answered(call, answer)
 
     def _answered(self, call: Call, answer: Any) -> None:
@@ -150,8 +154,6 @@ class AdminClient(Client):
                 result = to_text(item.topic_id)
         elif error in _SAYS:
             outcome, result = Outcome.FAILED, _SAYS[error]
-            # Nobody was elected since, so it knew all that was committed when it was asked.
-            call.args["newest"] = self._is_newest is not None and self._is_newest(call.args["node"])
         elif error in _NOT_DONE:
             outcome = Outcome.FAILED
         if error is ErrorCode.not_controller:
