@@ -15,7 +15,7 @@ from raft.messages import (
     VoterChangeRequest,
     VoterChangeResponse,
 )
-from raft.protocol import directory_of
+from raft.protocol import MAX_ELEMENTS, directory_of
 from raft.voters import ReplicaKey, Voter
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -34,9 +34,9 @@ class VoterApis:
     def apis(self) -> list[Api]:
         """The table's entries."""
         return [
-            Api(ApiKey.ADD_RAFT_VOTER, 0, 1, self._add),
-            Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, self._remove),
-            Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, self._update),
+            Api(ApiKey.ADD_RAFT_VOTER, 0, 1, self._add, max_elements=MAX_ELEMENTS),
+            Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, self._remove, max_elements=MAX_ELEMENTS),
+            Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, self._update, max_elements=MAX_ELEMENTS),
         ]
 
     def _add(self, request: Request) -> Any:
