@@ -112,7 +112,8 @@ class RaftNode:
         """
         static = VoterSet.static(self.config.voters, self.config.listener_name)
         try:
-            opened = await self.log.open(static)
+            stored = self.election_file.load(votes=not self.config.observer)
+            opened = await self.log.open(static, stored)
         except DiskError as error:
             raise FatalError(EXIT_METADATA_DISK_FAILED, f"the metadata log: {error}") from error
         latest = self.log.snapshots.latest
@@ -120,7 +121,6 @@ class RaftNode:
             self._applier.load_snapshot(latest)
         else:
             self._applier.loaded.set()
-        stored = self.election_file.load(votes=not self.config.observer)
         self.core = QuorumCore(
             own=self.config.own_voter,
             history=opened.history,

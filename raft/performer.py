@@ -243,7 +243,8 @@ class Performer:
             await self._log.sync()
             self.fsyncs += 1
             if truncations == self._truncations and not self._node.stopped:
-                self._log.note_synced(end)
+                whole = self._node.core.state.needs_end is None
+                self._log.note_synced(end, whole=whole)
                 self._hardening.moved()
                 self._node.tell(LogSynced(end, truncations))
             if self._committed is not None:
