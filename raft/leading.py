@@ -371,5 +371,7 @@ def on_leader_tick(q: Quorum) -> None:
     elif isinstance(role, ResignedLeader) and role.deadline_ms <= q.now_ms:
         if not all(entry.done for entry in role.announcements.values()):
             q.emit(Resigned())
+        if not q.has_next_epoch():
+            return
         soon_ms = q.now_ms + q.chance.randint(0, q.config.election_timeout_ms)
         q.become_unattached(q.epoch + 1, election_at_ms=soon_ms)

@@ -107,7 +107,8 @@ def _add(q: Quorum, role: Leader, token: int, request: AddVoterRequest) -> _Refu
         )
     role.change = PendingChange(
         token,
-        q.now_ms + request.timeout_ms,
+        q.now_ms + min(request.timeout_ms, q.config.voter_change_ms),
+        answer_by_ms=q.now_ms + request.timeout_ms,
         adding=voter,
         until_committed=request.until_committed,
     )
@@ -208,6 +209,16 @@ def on_probed(q: Quorum, event: VoterProbed) -> None:
         _end(q, role, ErrorCode.invalid_request, _wrong_range(change.adding, level))
 
 
+def on_abandoned(q: Quorum, token: int) -> None:
+    """Who asked for a change is gone: one of which nothing is written ends here, so that it is in
+    nobody's way."""
+    role = q.role
+    if isinstance(role, Leader) and role.change is not None:
+        change = role.change
+        if change.token == token and not change.upgrade and change.offset is None:
+            role.change = None
+
+
 def advance(q: Quorum) -> None:
     """Take the change under way as far as it goes now; a leader that is no voter any more resigns
     once that is committed."""
@@ -232,8 +243,13 @@ def _add_when_caught_up(q: Quorum, role: Leader, change: PendingChange, voter: V
         return
     if _has_caught_up(q, role, voter.key):
         change.offset = append_membership(q, role, q.voters.with_voter(voter))
+        change.deadline_ms = change.answer_by_ms
         if not change.until_committed:
             _end(q, role, ErrorCode.none, None)
+    elif voter.key not in role.observers:
+        listed = ", ".join(_describe(key) for key in role.observers) or "none"
+        reason = f"{_describe(voter.key)} doesn't fetch from this leader; those that do: {listed}"
+        _end(q, role, ErrorCode.request_timed_out, reason)
     elif not change.until_committed:
         # It asks for itself, on the connection on which it fetches: it can't catch up meanwhile.
         _end(q, role, ErrorCode.request_timed_out, _why_late(q, change))
