@@ -201,6 +201,26 @@ def test_others_are_known_from_the_configuration_too():
     assert (found.view.end, found.needs_end) == (0, 9)
 
 
+def test_others_are_asked_for_a_snapshot_too():
+    """The newest one is gone, and the log begins behind it; the snapshot 0-0 is still there."""
+    env = filled(0, 3, 6, voters=(1,))
+
+    async def begin_later():
+        log = MetadataLog(env, config(), "/data")
+        await log.open(NOBODY)
+        log.log.truncate_and_restart_at(9)
+        await log.log.settle()
+        append(log, 9)
+        log.note_synced(await log.sync())
+
+    asyncio.run(begin_later())
+    with pytest.raises(FatalError, match="no usable snapshot covers what was before"):
+        opened(env)
+    for _ in range(2):
+        _, found = opened(env, **OTHERS)
+        assert (found.view.start, found.view.end, found.needs_end) == (0, 0, 12)
+
+
 # When it is whole
 
 
