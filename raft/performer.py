@@ -351,8 +351,8 @@ class Performer:
         task.add_done_callback(self._went_well)
 
     async def _probe(self, effect: fx.ProbeVoter) -> None:
-        levels = await self._node.peers.probe(effect.voter)
-        self._node.tell(VoterProbed(effect.token, levels))
+        levels, serves_quorum = await self._node.peers.probe(effect.voter)
+        self._node.tell(VoterProbed(effect.token, levels, serves_quorum))
 
     def _upgrade_answered(self, effect: fx.UpgradeAnswered) -> None:
         future = self.upgrades.pop(effect.token)

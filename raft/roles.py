@@ -161,7 +161,8 @@ class PendingChange:
 
 @dataclass(slots=True)
 class Leader:
-    """Leads. The high watermark counts only once it has passed `epoch_start`."""
+    """Leads. The high watermark counts only once it has passed `epoch_start`. `observers` are in
+    the order of their last fetch."""
 
     epoch_start: int
     voters: dict[int, Progress]

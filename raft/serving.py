@@ -10,7 +10,7 @@ from __future__ import annotations
 from raft.effects import SendResponse
 from raft.elections import leads_fork, learn, names, refuses_epoch
 from raft.following import leader_lost
-from raft.leading import answer_fetch, commit, heard_from, progress_of
+from raft.leading import answer_fetch, commit, fetching, heard_from, progress_of
 from raft.log_view import Diverging, NeedsSnapshot
 from raft.messages import (
     HIGH_WATERMARK_UNSUPPORTED,
@@ -63,7 +63,7 @@ def on_fetch(q: Quorum, token: int, request: FetchRequest) -> None:
             response = response._replace(snapshot=position.snapshot)
         q.emit(SendResponse(token, response))
         return
-    progress = progress_of(q, role, request.replica)
+    progress = fetching(q, role, request.replica)
     if progress is not None:
         progress.key = request.replica  # with static voters it tells its directory id only here
         _note_fetch(q, progress, request.offset)

@@ -33,6 +33,7 @@ class _Refusal(NamedTuple):
     message: str | None
 
 
+_MOST_LISTED = 10  # observers in a message, those that fetched last
 _NO_LEADER = "this node doesn't lead the quorum"
 
 
@@ -201,6 +202,16 @@ def on_probed(q: Quorum, event: VoterProbed) -> None:
             f"{_describe(change.adding.key)} doesn't answer at {address[0]}:{address[1]}",
         )
         return
+    if not event.serves_quorum:
+        host, port = change.adding.endpoints[q.config.listener_name]
+        _end(
+            q,
+            role,
+            ErrorCode.invalid_request,
+            f"{host}:{port} is no controller's listener: it doesn't serve Vote, "
+            "BeginQuorumEpoch, EndQuorumEpoch and FetchSnapshot",
+        )
+        return
     low, high = event.kraft_versions
     change.adding = replace(change.adding, min_kraft_version=low, max_kraft_version=high)
     change.probed = True
@@ -247,7 +258,8 @@ def _add_when_caught_up(q: Quorum, role: Leader, change: PendingChange, voter: V
         if not change.until_committed:
             _end(q, role, ErrorCode.none, None)
     elif voter.key not in role.observers:
-        listed = ", ".join(_describe(key) for key in role.observers) or "none"
+        latest = list(role.observers)[-_MOST_LISTED:]
+        listed = ", ".join(_describe(key) for key in latest) or "none"
         reason = f"{_describe(voter.key)} doesn't fetch from this leader; those that do: {listed}"
         _end(q, role, ErrorCode.request_timed_out, reason)
     elif not change.until_committed:
