@@ -20,6 +20,8 @@ __all__ = ["AdminClient"]
 
 _BACKOFF_MS = 50
 _BACKOFF_MAX_MS = 1000
+# A service that stops cancels what is still at work in it; nobody here cancels a call.
+_GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -342,7 +344,7 @@ class AdminClient:
                         request = pb.WatchRequest(from_offset=one.offset + 1)
                     yield _watched(one)
             except grpc.RpcError as error:
-                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                if error.code() not in _GONE:
                     raise from_rpc_error(error) from None
                 self._turn += 1
                 failures += 1
@@ -372,7 +374,7 @@ class AdminClient:
                 return self._attempt(address, method, request, left_ms, stream)
             except grpc.RpcError as error:
                 last = from_rpc_error(error)
-                if error.code() != grpc.StatusCode.UNAVAILABLE:
+                if error.code() not in _GONE:
                     raise last from None
             self._turn += 1
             failures += 1
