@@ -35,8 +35,9 @@ _READ_COMMITTED = 1
 # so many waiting fetches that its reading is paused is not seen to be gone before one is answered.
 _LONGEST_WAIT_MS = 60_000
 _ZSTD_SINCE = 10
-# A follower names each partition with up to two tagged fields, in every fetch.
-_MAX_ELEMENTS = 50_000
+# A follower names each partition with up to two tagged fields, in every fetch: enough for 50,000
+# that two brokers share.
+_MAX_ELEMENTS = 150_000
 _HINTED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 

@@ -35,7 +35,7 @@ Address = Callable[[int], tuple[str, int] | None]
 Key = tuple[UUID, int]
 
 # Array elements and tagged fields of an answer: all partitions that a request can name.
-_MAX_ANSWERED = 100_000
+_MAX_ANSWERED = 300_000
 _FIRST_VERSION_BY_ID = 13
 _FIRST_BACKOFF_MS = 50
 _EARLIEST, _LATEST = -2, -1

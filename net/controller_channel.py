@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from net.client import Connection
 from net.errors import ConnectFailed, NetworkError, UnsupportedVersion
@@ -13,7 +13,6 @@ from wire.errors import ErrorCode, KafkaError
 from wire.messages import millis
 from world.env import Env
 
-Endpoint = tuple[int, str, int]
 Build = Callable[[int, Any], Any]
 
 _NOT_THE_ONE = (ErrorCode.not_controller, ErrorCode.not_leader_or_follower)
@@ -22,6 +21,15 @@ _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 500
 _LAST_WORD_MS = 500
 _ANSWER_WAY_MS = 250
+
+
+class Endpoint(NamedTuple):
+    """Where the active controller listens, and since which epoch it is it."""
+
+    node_id: int
+    host: str
+    port: int
+    epoch: int
 
 
 class ControllerUnreachable(KafkaError):
@@ -34,8 +42,9 @@ class ControllerUnreachable(KafkaError):
 class ControllerChannel:
     """Requests to whoever is the active controller.
 
-    `endpoint` says who that is (id, host, port), None while nobody is known; `endpoint_changed`
-    must be called when its answer changes. `retries` counts attempts that had to be repeated.
+    `endpoint` says who that is, None while nobody is known; `endpoint_changed` must be called when
+    its answer changes. One that is elected again counts as another: it may have lost its power
+    and know nothing of what it was asked. `retries` counts attempts that had to be repeated.
     """
 
     def __init__(self, env: Env, endpoint: Callable[[], Endpoint | None], client_id: str) -> None:
@@ -172,11 +181,10 @@ class ControllerChannel:
 
     async def _connect(self, target: Endpoint) -> None:
         try:
-            _, host, port = target
             self._connection = await Connection.connect(
                 self._env,
-                host,
-                port,
+                target.host,
+                target.port,
                 client_id=self._client_id,
                 timeout_ms=_CONNECT_TIMEOUT_MS,
             )
@@ -186,7 +194,7 @@ class ControllerChannel:
                 self._attempt = self._attempted = None
 
     def _node(self) -> int:
-        return -1 if self._target is None else self._target[0]
+        return -1 if self._target is None else self._target.node_id
 
     def _drop(self) -> None:
         connection, self._connection, self._target = self._connection, None, None

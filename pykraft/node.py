@@ -18,7 +18,7 @@ from controller.shell import ControllerShell
 from metadata.delta import ImageDelta
 from metadata.features import SUPPORTED
 from metadata.image import MetadataImage
-from net.controller_channel import ControllerChannel
+from net.controller_channel import ControllerChannel, Endpoint
 from net.handlers import HandlerTable
 from net.server import FeatureView, ListenerConfig, Server, serve
 from pykraft import directories, storage_format
@@ -382,7 +382,7 @@ class Node:
 
     # -- what happens -----------------------------------------------------------------------
 
-    def _controller_endpoint(self) -> tuple[int, str, int] | None:
+    def _controller_endpoint(self) -> Endpoint | None:
         return None if self.raft is None else self.raft.leader_endpoint()
 
     def _on_image(self, image: MetadataImage, delta: ImageDelta) -> None:

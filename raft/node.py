@@ -16,6 +16,7 @@ from typing import Any
 
 import structlog
 
+from net.controller_channel import Endpoint
 from net.handlers import Api, CloseConnection, HandlerTable, Later, Request
 from raft import snapshot_writer
 from raft.applier import Applier
@@ -300,13 +301,13 @@ class RaftNode:
         leader_id = state.told_leader_id
         return LeaderAndEpoch(None if leader_id < 0 else leader_id, state.epoch)
 
-    def leader_endpoint(self) -> tuple[int, str, int] | None:
-        """(id, host, port) of the leader's controller listener, None while unknown."""
-        leader_id = self.leader().leader_id
+    def leader_endpoint(self) -> Endpoint | None:
+        """The leader's controller listener, None while unknown."""
+        leader_id, epoch = self.leader()
         if leader_id is None:
             return None
         address = self._address_of(leader_id)
-        return None if address is None else (leader_id, *address)
+        return None if address is None else Endpoint(leader_id, *address, epoch)
 
     def _address_of(self, node_id: int) -> tuple[str, int] | None:
         """Where a member or a bootstrap server is reached from here."""

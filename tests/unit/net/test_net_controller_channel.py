@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from net.controller_channel import ControllerChannel, ControllerUnreachable
+from net.controller_channel import ControllerChannel, ControllerUnreachable, Endpoint
 from net.handlers import Api, HandlerTable
 from net.server import ListenerConfig, serve
 from wire.apis import ApiKey, ErrorCode
@@ -30,6 +30,13 @@ async def controller(env):
     return await serve(env, ListenerConfig(name="CONTROLLER", host=HOST, port=0), table)
 
 
+async def pump(reader, writer):
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
 async def hanging():
     """Takes connections and never says a word, as a machine that stopped does."""
     taken = asyncio.Event()
@@ -42,12 +49,45 @@ async def hanging():
     return server, server.sockets[0].getsockname()[1], taken
 
 
+def test_what_a_controller_that_lost_its_power_was_asked_it_is_asked_again_once_elected():
+    """It is back at its old address before anybody learned that it was gone."""
+
+    async def main():
+        env = real_env(1)
+        server = await controller(env)
+        first = asyncio.Event()
+
+        async def answer_from_the_second_on(reader, writer):
+            if not first.is_set():
+                first.set()
+                await reader.read()
+                return
+            there, forth = await asyncio.open_connection(HOST, server.port)
+            await asyncio.gather(pump(reader, forth), pump(there, writer))
+
+        front = await asyncio.start_server(answer_from_the_second_on, HOST, 0)
+        port = front.sockets[0].getsockname()[1]
+        now = [Endpoint(101, HOST, port, 4)]
+        channel = ControllerChannel(env, lambda: now[0], "tester")
+        waiting = asyncio.ensure_future(channel.request(ApiKey.HEARTBEAT, build, 20_000))
+        await first.wait()
+        now[0] = Endpoint(101, HOST, port, 6)
+        channel.endpoint_changed()
+        async with asyncio.timeout(10):
+            assert (await waiting).error_code is ErrorCode.none
+        channel.close()
+        front.close()
+        await server.close()
+
+    asyncio.run(main())
+
+
 def test_who_waits_for_a_controller_that_hangs_goes_on_with_the_next():
     async def main():
         env = real_env(1)
         stuck, stuck_port, taken = await hanging()
         server = await controller(env)
-        now = [(101, HOST, stuck_port)]
+        now = [Endpoint(101, HOST, stuck_port, 1)]
         channel = ControllerChannel(env, lambda: now[0], "tester")
         waiting = [
             asyncio.ensure_future(channel.request(ApiKey.HEARTBEAT, build, 20_000))
@@ -55,7 +95,7 @@ def test_who_waits_for_a_controller_that_hangs_goes_on_with_the_next():
         ]
         await taken.wait()
         began = time.monotonic()
-        now[0] = (102, HOST, server.port)
+        now[0] = Endpoint(102, HOST, server.port, 1)
         channel.endpoint_changed()
         answers = await asyncio.gather(*waiting)
         assert time.monotonic() - began < 2, "nobody waits for the old attempt to end"
@@ -72,7 +112,7 @@ def test_leadership_that_returns_at_once_leaves_one_connection():
     async def main():
         env = real_env(1)
         server = await controller(env)
-        there = (101, HOST, server.port)
+        there = Endpoint(101, HOST, server.port, 1)
         now = [there]
         channel = ControllerChannel(env, lambda: now[0], "tester")
         waiting = asyncio.ensure_future(channel.request(ApiKey.HEARTBEAT, build, 20_000))
@@ -103,7 +143,7 @@ def test_a_controller_is_told_to_answer_before_its_caller_gives_up():
         table = HandlerTable([Api(ApiKey.CREATE_TOPICS, 2, 7, create)])
         config = ListenerConfig(name="CONTROLLER", host=HOST, port=0)
         server = await serve(env, config, table)
-        channel = ControllerChannel(env, lambda: (101, HOST, server.port), "tester")
+        channel = ControllerChannel(env, lambda: Endpoint(101, HOST, server.port, 1), "tester")
         for asked_ms, timeout_ms in ((4000, 4000), (1000, 4000), (400, 400)):
 
             def build(version, module, asked_ms=asked_ms):
@@ -123,7 +163,7 @@ def test_a_controller_that_hangs_costs_its_caller_no_more_than_its_time():
     async def main():
         env = real_env(1)
         stuck, stuck_port, _ = await hanging()
-        channel = ControllerChannel(env, lambda: (101, HOST, stuck_port), "tester")
+        channel = ControllerChannel(env, lambda: Endpoint(101, HOST, stuck_port, 1), "tester")
         began = time.monotonic()
         with pytest.raises(ControllerUnreachable, match="no answer within"):
             await channel.request(ApiKey.HEARTBEAT, build, 200)
@@ -139,7 +179,7 @@ def test_who_may_turn_to_another_is_told_soon_that_no_controller_can_be_reached(
     async def main():
         env = real_env(1)
         stuck, stuck_port, _ = await hanging()
-        endpoint = (101, HOST, stuck_port) if known else None
+        endpoint = Endpoint(101, HOST, stuck_port, 1) if known else None
         channel = ControllerChannel(env, lambda: endpoint, "tester")
         began = time.monotonic()
         with pytest.raises(ControllerUnreachable):
@@ -163,7 +203,7 @@ def test_who_was_asked_has_all_the_time_that_there_is():
 
         table = HandlerTable([Api(ApiKey.HEARTBEAT, 0, 4, slow)])
         server = await serve(env, ListenerConfig(name="CONTROLLER", host=HOST, port=0), table)
-        channel = ControllerChannel(env, lambda: (101, HOST, server.port), "tester")
+        channel = ControllerChannel(env, lambda: Endpoint(101, HOST, server.port, 1), "tester")
         waiting = asyncio.ensure_future(
             channel.request(ApiKey.HEARTBEAT, build, 20_000, reach_ms=200)
         )
@@ -194,7 +234,7 @@ def test_an_attempt_that_fails_after_its_callers_gave_up_is_not_reported():
 
         server = await asyncio.start_server(hold, HOST, 0)
         port = server.sockets[0].getsockname()[1]
-        channel = ControllerChannel(real_env(1), lambda: (101, HOST, port), "tester")
+        channel = ControllerChannel(real_env(1), lambda: Endpoint(101, HOST, port, 1), "tester")
         with pytest.raises(ControllerUnreachable):
             await channel.request(ApiKey.HEARTBEAT, build, 100)
         (attempt,) = [t for t in asyncio.all_tasks() if t.get_name() == "connect-tester"]

@@ -187,7 +187,7 @@ def test_append_is_the_leaders_alone(tmp_path):
             leader.node.append([b"x" * (9 << 20)], epoch)
         await eventually(lambda: follower.node.leader_endpoint() is not None)
         assert follower.node.leader_endpoint() == (
-            leader.node_id, *cluster.voters[leader.node_id]
+            leader.node_id, *cluster.voters[leader.node_id], epoch
         )  # fmt: skip
 
     run(scenario, Cluster(tmp_path))
