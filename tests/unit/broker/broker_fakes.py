@@ -14,6 +14,7 @@ from metadata.configs import StaticConfig
 from metadata.image import EMPTY
 from metadata.records import types as t
 from net.client import Connection
+from net.controller_channel import Endpoint
 from net.handlers import Api, HandlerTable
 from net.server import ListenerConfig, serve
 from storage.log_dir import LogDirectory
@@ -71,7 +72,7 @@ class FakeController:
         self.server = await serve(self.env, ListenerConfig("CONTROLLER", "127.0.0.1", 0), table)
 
     def endpoint(self):
-        return (100, "127.0.0.1", self.server.port) if self.active else None
+        return Endpoint(100, "127.0.0.1", self.server.port, 1) if self.active else None
 
     def _answer(self, request, handle):
         self.seen.append(request.api_key)
