@@ -24,6 +24,7 @@ from broker import (
     api_offset_for_leader_epoch,
     api_produce,
 )
+from broker.cleaner import Cleaner
 from broker.config import BrokerConfig, StaticValues
 from broker.context import BrokerContext
 from broker.directory_assignments import DirectoryAssignments
@@ -109,6 +110,7 @@ class Broker:
             on_placed=lambda r, directory: self._placed(r, directory),
             on_fatal=on_fatal,
         )
+        self.cleaner = Cleaner(env, self.config, self.replicas)
         self.isr = IsrProposals(
             requests,
             self.config.node_id,
@@ -224,6 +226,8 @@ class Broker:
         )
         self._every("flush", config.log_flush_offset_checkpoint_interval_ms, self.replicas.flush)
         self._every("retention", config.log_retention_check_interval_ms, self._retention)
+        if config.log_cleaner_enable:
+            self._spawn("log-cleaner", self.cleaner.run)
         self._every("late-deletes", _DELETE_CHECK_MS, self.replicas.delete_due_files)
         self._every(
             "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire

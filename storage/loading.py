@@ -74,6 +74,7 @@ class OpenOptions:
     clean: bool = False
     log_start_offset: int | None = None
     strict_before: int | None = None
+    cleaned_to: int = 0
 
 
 class Loader:
@@ -99,6 +100,7 @@ class Loader:
             self._synced = options.strict_before
         self._stated_epochs: tuple[LeaderEpochs, int] | None = None
         self.unsynced: list[str] = []
+        self.cleaned_to = options.cleaned_to
 
     async def load(self) -> None:
         """Do it all. Raises DiskError."""
@@ -258,7 +260,7 @@ class Loader:
         leaves such holes too: where it is on, nothing can be said.
         """
         start = self._options.log_start_offset or 0
-        if self._config.cleanup_compact or next_base <= start:
+        if self._config.cleanup_compact or next_base <= max(start, self.cleaned_to):
             return
         try:
             try:
@@ -361,7 +363,8 @@ class Loader:
         compaction has been at work may offsets be missing in between.
         """
         end = self.end_offset
-        if base == end or (base > end and thinned and not self._config.contiguous):
+        compacted = thinned or base <= self.cleaned_to
+        if base == end or (base > end and compacted and not self._config.contiguous):
             return None
         path = self._path(names.segment_file(base, names.LOG))
         return Damage(end, path, 0, f"segment begins at offset {base}, expected {end}")
