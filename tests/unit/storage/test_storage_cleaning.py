@@ -252,7 +252,24 @@ def test_segments_that_became_small_are_joined():
             append(log, ("z", "v" * 20))
             await clean_all(log)
         assert len(log.segments) <= 4
+        # What was known of producers is kept at the beginning of each segment.
+        snapshots = [n for n in log.env.disk.list_dir("/p") if n.endswith(".snapshot")]
+        assert [int(name[:20]) for name in snapshots] == list(log.segments)[1:]
         assert len(seen(log)) == 10
+
+    run(main())
+
+
+def test_a_hole_at_the_end_of_what_is_dirty_is_clean():
+    async def main():
+        log = await opened()
+        while len(log.segments) < 4:
+            append(log, ("k", "v" * 30))
+        await one_pass(log)
+        second = log.segments.keys()[1]
+        log.cleaned_to = 0  # the checkpoint file was lost
+        done = await one_pass(log, stable=second)
+        assert done.cleaned_to == second
 
     run(main())
 
@@ -366,7 +383,7 @@ def test_a_segment_of_which_nothing_is_left_does_not_stop_retention():
         append(log, ("a", "2" * 20), time=now)
         append(log, ("b", "3" * 20), time=now + 200_000)
         await clean_all(log)
-        assert [segment.size for segment in log.segments.values()][0] == 0
+        assert log.segments.peekitem(0)[1].size == 0
         assert log.delete_retired_segments(now + 100_000, log.end_offset) == 2
         assert pairs(log) == [("b", "3" * 20)]
 
