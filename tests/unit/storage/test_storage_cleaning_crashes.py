@@ -180,6 +180,62 @@ def test_how_far_it_is_clean_is_written_in_kafkas_way():
     run(main())
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_what_a_pass_did_is_there_after_a_loss_of_power(seed):
+    async def main():
+        media = Media()
+        _, _, after, _ = await one_pass(media, None)
+        media.lose_power(random.Random(seed))
+        _, log = await started(media)
+        assert seen(log) == after
+        assert not dirt_of(log).dirty_bytes
+
+    run(main())
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_record_goes_for_a_newer_one_that_can_be_lost(seed):
+    async def main():
+        media = Media()
+        directory, log = await started(media)
+        append(log, ("a", "old"), ("b", "1"))
+        await directory.flush_all()
+        append(log, ("a", "new"))
+        log.roll()
+        await directory.clean_log(*KEY, dirt_of(log), limits())
+        media.lose_power(random.Random(seed))
+        _, log = await started(media)
+        assert [(record.key, record.value) for record in seen(log)] == [("b", "1"), ("a", "new")]
+
+    run(main())
+
+
+def test_a_hole_that_cleaning_left_is_no_torn_end():
+    """The process ends before it could write down how far the log is clean."""
+
+    async def main():
+        media = Media()
+        directory, log = await started(media)
+        while len(log.segments) < 6:
+            append(log, ("a", "x" * 30))
+
+        def watch(operation, path, position, data):
+            if CLEANED_OFFSETS in path:
+                raise Cut
+
+        media.before_change = watch
+        with pytest.raises(Cut):
+            await directory.clean_log(*KEY, dirt_of(log), limits())
+        media.before_change = Media().before_change
+        end, found = log.end_offset, seen(log)
+        media.kill()
+        _, log = await started(media)
+        assert (log.cleaned_to, log.recovery.cut) == (0, [])
+        assert (log.end_offset, seen(log)) == (end, found)
+
+    run(main())
+
+
 def test_a_truncated_log_is_dirty_again_after_a_loss_of_power():
     async def main():
         media = Media()
@@ -188,11 +244,12 @@ def test_a_truncated_log_is_dirty_again_after_a_loss_of_power():
         cut = log.cleaned_to - 3
         log.truncate_to(cut)
         await log.settle()
-        append(log, ("k9", "new"))
+        for number in range(20):
+            append(log, ("k9", "new"), producer_id=6, **_at(number))
         await log.flush()
         media.lose_power(random.Random(1))
         directory, log = await started(media)
-        assert log.cleaned_to <= cut
+        assert 0 < log.cleaned_to <= cut
         assert ("k9", "new") in [(record.key, record.value) for record in seen(log)]
 
     run(main())
@@ -205,8 +262,8 @@ def test_a_topic_made_again_is_not_clean():
         await directory.delete_log(*KEY, 0)
         log = await directory.open_log(*KEY, CONFIG)
         assert log.cleaned_to == 0
-        append(log, ("a", "1"))
-        append(log, ("a", "2"))
+        while log.end_offset < 200:
+            append(log, ("a", "1"))
         log.roll()
         await log.flush()
         media.kill()
