@@ -29,9 +29,10 @@ from world.slices import Work, run_in_slices
 if TYPE_CHECKING:
     from storage.log import Log
 
-# Records and bytes between two places where the work may be left: some 10 ms.
-_SLICE_RECORDS = 2_000
-_SLICE_BYTES = 1 << 20
+# Records and bytes between two places where the work may be left: 2 ms or so. A worker that runs
+# Python keeps the loop waiting for up to 5 ms each time, unless it is done before.
+_SLICE_RECORDS = 500
+_SLICE_BYTES = 256 << 10
 
 
 class LogChanged(Exception):
