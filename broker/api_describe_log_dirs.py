@@ -24,13 +24,15 @@ def _handle(context: BrokerContext, request: Request) -> Any:
     if asked.topics is not None:
         wanted = {(t.topic, p): None for t in asked.topics for p in t.partitions}
     m: Any = response_module(ApiKey.DESCRIBE_LOG_DIRS, request.api_version)
-    directories = context.replicas.store.directories
-    results = tuple(_directory(context, m, directory, wanted) for directory in directories)
+    store = context.replicas.store
+    results = [_directory(context, m, directory, wanted) for directory in store.online]
+    offline = [d.path for d in store.directories if not store.is_online(d)]
+    results += [_offline(m, path) for path in (*offline, *store.unopened)]
     return fill(
         m.DescribeLogDirsResponse,
         throttle_time=millis(0),
         error_code=ErrorCode.none,
-        results=results,
+        results=tuple(results),
     )
 
 
@@ -56,6 +58,17 @@ def _directory(
             m.DescribeLogDirsTopic(name=name, partitions=tuple(partitions))
             for name, partitions in topics.items()
         ),
+        total_bytes=-1,
+        usable_bytes=-1,
+    )
+
+
+def _offline(m: Any, path: str) -> Any:
+    return fill(
+        m.DescribeLogDirsResult,
+        error_code=ErrorCode.kafka_storage_error,
+        log_dir=path,
+        topics=(),
         total_bytes=-1,
         usable_bytes=-1,
     )

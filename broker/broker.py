@@ -48,6 +48,8 @@ from wire.exits import EXIT_LOG_DIRECTORY_FAILED
 from world.env import DiskError, DiskFull, Env
 
 _DELETE_CHECK_MS = 30_000
+# A broker that never served leads nothing: the controller is told that it goes, if it answers.
+_FAREWELL_MS = 500
 
 Listener = tuple[str, str, int, int]
 """(name, advertised host, advertised port, security protocol) of one listener."""
@@ -59,7 +61,8 @@ class Broker:
     `config` is the node's parsed file (metadata.configs.StaticConfig). `controller_endpoint` says
     who the active controller is (id, host, port), None while that is unknown; call
     `controller_changed` when its answer changes. `features` are the levels supported, by name.
-    `on_fatal` gets the error that ends the broker. Nothing runs before `start`.
+    `failed_directories` are the paths of others that could not be opened. `on_fatal` gets the error
+    that ends the broker. Nothing runs before `start`.
     """
 
     def __init__(
@@ -72,11 +75,12 @@ class Broker:
         *,
         inter_broker_listener: str = "PLAINTEXT",
         features: Mapping[str, tuple[int, int]] | None = None,
+        failed_directories: Sequence[str] = (),
         on_fatal: Callable[[FatalError], None],
     ) -> None:
         self.env = env
         self.config = BrokerConfig.from_static(config)
-        self.store = LogStore(directories, self._directory_failed)
+        self.store = LogStore(directories, self._directory_failed, failed_directories)
         self._inter_broker_listener = inter_broker_listener
         self._features = features or {}
         self._on_fatal = on_fatal
@@ -243,6 +247,8 @@ class Broker:
         The listeners must be open until this returns and be closed afterwards.
         """
         self._log.info("stopping", leaders=self.replicas.leaders)
+        if self.lifecycle.state is not State.RUNNING:
+            timeout_ms = min(timeout_ms, _FAREWELL_MS)
         if not await self.lifecycle.controlled_shutdown(timeout_ms):
             self._log.warning("controlled_shutdown_not_confirmed", timeout_ms=timeout_ms)
         for task in self._tasks:
@@ -292,7 +298,7 @@ class Broker:
 
     def _placed(self, replica: Replica, directory_id: UUID) -> None:
         # With one directory the controller needs no word: a replica can be nowhere else.
-        if len(self.store.directories) > 1:
+        if len(self.store.directories) + len(self.store.unopened) > 1:
             self.directories.submit(replica.topic_id, replica.index, directory_id)
 
     def _directory_failed(self, directory: LogDirectory, error: DiskError) -> None:

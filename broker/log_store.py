@@ -52,15 +52,18 @@ class StoredLog:
 
 class LogStore:
     """The opened log directories of one broker; `close` closes them. `on_failed` is told once of
-    each that fails."""
+    each that fails. `unopened` are the paths of those that had failed at start: what lies in them,
+    and their ids, nobody knows."""
 
     def __init__(
         self,
         directories: Sequence[LogDirectory],
         on_failed: Callable[[LogDirectory, DiskError], None],
+        unopened: Sequence[str] = (),
     ) -> None:
         assert directories, "a broker needs a log directory"
         self.directories = list(directories)
+        self.unopened = tuple(unopened)
         self._on_failed = on_failed
         self._offline: dict[str, None] = {}  # by path
         # Logs being opened by directory path: they count when the next one is placed.
@@ -96,20 +99,32 @@ class LogStore:
     @property
     def previous_epoch(self) -> int:
         """The broker epoch of the last clean stop; NO_EPOCH unless all directories agree on it."""
+        if self.unopened:
+            return NO_EPOCH
         epochs = [d.previous_broker_epoch if d.was_clean else None for d in self.directories]
         first = epochs[0]
         return NO_EPOCH if first is None or any(e != first for e in epochs) else first
 
     async def open(
-        self, topic: str, topic_id: UUID, index: int, config: LogConfig, directory_id: UUID | None
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        config: LogConfig,
+        directory_id: UUID | None,
+        *,
+        is_new: bool = False,
     ) -> StoredLog:
         """Opens a partition's log where it is, or makes it in the directory that the controller
         chose, or else in the one with the fewest. One of another topic id is set aside as stray.
+        `is_new`: it has been assigned to this broker since the start.
 
-        Raises DirectoryOffline where that directory has failed, or fails now; NoRoom where it is
-        full and there is no other.
+        Raises DirectoryOffline where that directory has failed, or fails now, or where the log may
+        lie in one that could not be opened at start; NoRoom where it is full and there is no other.
         """
-        directory = self._holding(topic, index) or self._chosen(directory_id)
+        directory = self._holding(topic, index, directory_id)
+        if directory is None and (is_new or not self.unopened or self._with_id(directory_id)):
+            directory = self._with_id(directory_id) or self._emptiest()
         if directory is None or not self.is_online(directory):
             raise DirectoryOffline(f"the log directory of {topic}-{index} is offline")
         self._opening[directory.path] = self._opening.get(directory.path, 0) + 1
@@ -144,7 +159,8 @@ class LogStore:
                 self.fail(directory, error)
 
     async def set_strays_aside(self, image: MetadataImage, broker_id: int) -> list[str]:
-        """Sets partitions aside that the image has no place for here; their new paths.
+        """Sets partitions aside that the image has no place for here, and what is left of those
+        that were made anew in another directory; their new paths.
 
         To be called when all that it has a place for is open.
         """
@@ -155,7 +171,8 @@ class LogStore:
                 if (topic, index) in directory.logs:
                     continue
                 partition = image.partition(topic, index)
-                if partition is None or broker_id not in partition.replicas:
+                twice = any((topic, index) in other.logs for other in self.directories)
+                if twice or partition is None or broker_id not in partition.replicas:
                     moved.append(await directory.set_stray(topic, index))
 
         await self._in_each(look)
@@ -199,6 +216,12 @@ class LogStore:
         if full is not None:
             raise full
 
+    def stop_recovery(self) -> None:
+        """Breaks off the opening of logs that are recovered, which may take long; their tasks are
+        cancelled."""
+        for directory in self.directories:
+            directory.stop_recovery()
+
     async def close(self, broker_epoch: int) -> None:
         """Closes all logs cleanly and leaves the clean shutdown marker with this epoch, but in
         directories that are offline; without one (NO_EPOCH: never registered) the logs are as the
@@ -219,16 +242,24 @@ class LogStore:
         """(topic, partition, bytes) of the open logs of a directory, in order."""
         return [(t, i, directory.logs[t, i].size) for t, i in sorted(directory.logs)]
 
-    def _holding(self, topic: str, index: int) -> LogDirectory | None:
-        for directory in self.directories:
-            if directory.env.disk.is_dir(directory.partition_path(topic, index)):
-                return directory
-        return None
+    def _holding(self, topic: str, index: int, directory_id: UUID | None) -> LogDirectory | None:
+        """The directory with the partition's log: of several the one that the controller knows.
+        (One that had failed has come back, and the replica was made anew meanwhile.)"""
+        holding = [
+            directory
+            for directory in self.directories
+            if directory.env.disk.is_dir(directory.partition_path(topic, index))
+        ]
+        known = self._with_id(directory_id)
+        return known if known in holding else next(iter(holding), None)
 
-    def _chosen(self, directory_id: UUID | None) -> LogDirectory | None:
+    def _with_id(self, directory_id: UUID | None) -> LogDirectory | None:
         for directory in self.directories:
             if directory.meta is not None and directory.meta.directory_id == directory_id:
                 return directory
+        return None
+
+    def _emptiest(self) -> LogDirectory | None:
         return min(
             self.online, key=lambda d: len(d.logs) + self._opening.get(d.path, 0), default=None
         )

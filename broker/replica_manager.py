@@ -16,6 +16,7 @@ from uuid import UUID
 import structlog
 
 from broker.config import BrokerConfig
+from broker.directory_work import DirectoryWork
 from broker.log_store import DirectoryOffline, LogStore, NoRoom, StoredLog
 from broker.partition import PartitionCore
 from broker.partition_events import (
@@ -27,9 +28,9 @@ from broker.partition_events import (
     Tick,
 )
 from broker.replica import Replica
-from broker.tasks import OnFatal, Work, spawn
+from broker.tasks import OnFatal
 from broker.topic_settings import TopicSettings
-from broker.waits import Slots, WakeQueue
+from broker.waits import WakeQueue
 from metadata.delta import ImageDelta
 from metadata.image import EMPTY, TOPIC_RESOURCE, MetadataImage, PartitionRegistration
 from storage.log_dir import LogDirectory
@@ -37,8 +38,6 @@ from wire.apis import ErrorCode
 from wire.errors import FatalError
 from wire.exits import EXIT_LOG_DIRECTORY_FAILED
 from world.env import DiskError, DiskFull, Env
-
-_OPEN_AT_ONCE = 8
 
 Key = tuple[UUID, int]
 Settings = Callable[[MetadataImage, str], TopicSettings]
@@ -74,8 +73,6 @@ class ReplicaManager:
         self.wakes = WakeQueue()
         self._settings_in = settings
         self._settings_of: dict[str, TopicSettings] = {}
-        # Few at a time, so that a thousand new partitions don't hold up everything else.
-        self._slots = Slots(_OPEN_AT_ONCE)
         self._on_propose = on_propose
         self._on_follow = on_follow
         self._on_forget = on_forget
@@ -83,10 +80,12 @@ class ReplicaManager:
         self._on_fatal = on_fatal
         self._by_name: dict[tuple[str, int], Replica] = {}
         self._by_id: dict[Key, Replica] = {}
-        self._opening: dict[Key, asyncio.Event] = {}
-        self._without_room: dict[Key, None] = {}  # to be opened when the disk isn't full any more
-        # One task at a time per directory name: a topic made again waits for the old one's end.
-        self._directory_tasks: dict[str, asyncio.Task[None]] = {}
+        # Being opened; an event once somebody waits for that.
+        self._opening: dict[Key, asyncio.Event | None] = {}
+        # To be opened when the disk isn't full any more, and whether they are new here.
+        self._without_room: dict[Key, bool] = {}
+        self._unreachable: dict[Key, None] = {}  # their logs are in directories that failed
+        self._work = DirectoryWork(config.node_id, on_fatal)
         self._eligible: dict[int, int] = {}
         self._closed = False
         self._log = structlog.get_logger("broker.replicas").bind(node_id=config.node_id)
@@ -109,9 +108,10 @@ class ReplicaManager:
             replica = self._by_name.get((topic, index))
             if replica is not None:
                 return replica
-            if self.image.partition(topic, index) is None:
+            known = self.image.topic(topic)
+            if known is None or index not in known.partitions:
                 return ErrorCode.unknown_topic_or_partition
-            return ErrorCode.not_leader_or_follower
+            return self._why_none(known.id, index)
         if topic_id is None:
             return ErrorCode.unknown_topic_id
         replica = self._by_id.get((topic_id, index))
@@ -122,6 +122,11 @@ class ReplicaManager:
             return ErrorCode.unknown_topic_id
         if index not in found.partitions:
             return ErrorCode.unknown_topic_or_partition
+        return self._why_none(topic_id, index)
+
+    def _why_none(self, topic_id: UUID, index: int) -> ErrorCode:
+        if (topic_id, index) in self._unreachable:
+            return ErrorCode.kafka_storage_error
         return ErrorCode.not_leader_or_follower
 
     def opening(self, topic: str | None, topic_id: UUID | None, index: int) -> asyncio.Event | None:
@@ -136,7 +141,13 @@ class ReplicaManager:
         partition = found.partitions.get(index)
         if partition is None or partition.leader != self.config.node_id:
             return None
-        return self._opening.get((found.id, index))
+        key = (found.id, index)
+        if key not in self._opening:
+            return None
+        event = self._opening[key]
+        if event is None:
+            event = self._opening[key] = asyncio.Event()
+        return event
 
     @property
     def under_replicated(self) -> int:
@@ -151,7 +162,7 @@ class ReplicaManager:
     @property
     def offline(self) -> int:
         """Replicas whose disk failed."""
-        return sum(r.failed for r in self._by_name.values())
+        return len(self._unreachable) + sum(r.failed for r in self._by_name.values())
 
     @property
     def leaders(self) -> int:
@@ -173,6 +184,8 @@ class ReplicaManager:
         for topic_id in delta.topics_deleted:
             for replica in [r for r in self._by_id.values() if r.topic_id == topic_id]:
                 self._remove(replica, ErrorCode.unknown_topic_or_partition)
+            for key in [key for key in self._unreachable if key[0] == topic_id]:
+                del self._unreachable[key]
         # Before the partitions: with too low a min.insync.replicas, a leader that is told of a
         # smaller ISR would commit what those who left don't have, and they may yet lead (KIP-966).
         if delta.configs_changed:
@@ -184,7 +197,16 @@ class ReplicaManager:
             for index in indexes:
                 partition = topic.partitions.get(index)
                 if partition is not None:
-                    self._partition_changed(topic.name, topic_id, index, partition)
+                    is_new = self._is_new(before, topic_id, index)
+                    self._partition_changed(topic.name, topic_id, index, partition, is_new)
+
+    def _is_new(self, before: MetadataImage, topic_id: UUID, index: int) -> bool:
+        """Whether the partition was not ours in the image before, so that no log of it can lie in a
+        directory that failed. (Without one, who cares.)"""
+        if not self.store.unopened or before is EMPTY:
+            return False
+        partition = before.partition(topic_id, index)
+        return partition is None or self.config.node_id not in partition.replicas
 
     def _take_over(self, before: MetadataImage, image: MetadataImage) -> None:
         """Takes what concerns this broker from an image about which nothing else is known: what it
@@ -200,10 +222,18 @@ class ReplicaManager:
             if partition is None:
                 self._remove(replica, ErrorCode.unknown_topic_or_partition)
             elif partition != before.partition(topic_id, index):
-                self._partition_changed(replica.topic, topic_id, index, partition)
+                self._partition_changed(replica.topic, topic_id, index, partition, is_new=False)
+        for key in [key for key in self._unreachable if not self._hosts(key)]:
+            del self._unreachable[key]
         for topic, index in image.partitions_of_broker(self.config.node_id):
             if (topic.id, index) not in self._by_id:
-                self._partition_changed(topic.name, topic.id, index, topic.partitions[index])
+                partition = topic.partitions[index]
+                is_new = self._is_new(before, topic.id, index)
+                self._partition_changed(topic.name, topic.id, index, partition, is_new)
+
+    def _hosts(self, key: Key) -> bool:
+        partition = self.image.partition(*key)
+        return partition is not None and self.config.node_id in partition.replicas
 
     def on_past_image(self, image: MetadataImage) -> None:
         """An image from before this node has caught up: it names topics, but nothing is done."""
@@ -211,8 +241,7 @@ class ReplicaManager:
 
     async def settled(self) -> None:
         """Until every replica that the images so far want is open, and every other is gone."""
-        while self._directory_tasks:
-            await asyncio.wait(list(self._directory_tasks.values()))
+        await self._work.settled()
 
     def _brokers_changed(self) -> None:
         brokers = self.image.brokers
@@ -225,17 +254,25 @@ class ReplicaManager:
             replica.tell(event)
 
     def _partition_changed(
-        self, topic: str, topic_id: UUID, index: int, partition: PartitionRegistration
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        partition: PartitionRegistration,
+        is_new: bool,
     ) -> None:
         replica = self._by_id.get((topic_id, index))
         if self.config.node_id in partition.replicas:
             if replica is not None:
                 replica.tell(_assigned(partition))
             elif (topic_id, index) not in self._opening:
-                self._opening[topic_id, index] = asyncio.Event()
-                self._start(f"{topic}-{index}", partial(self._open, topic, topic_id, index))
+                self._opening[topic_id, index] = None
+                work = partial(self._open, topic, topic_id, index, is_new)
+                self._work.add(f"{topic}-{index}", work)
         elif replica is not None:
             self._remove(replica, ErrorCode.not_leader_or_follower)
+        else:
+            self._unreachable.pop((topic_id, index), None)
 
     def _settings(self, topic: str) -> TopicSettings:
         found = self._settings_of.get(topic)
@@ -258,42 +295,32 @@ class ReplicaManager:
 
     # -- opening and removing ------------------------------------------------------------------
 
-    def _start(self, directory: str, work: Work) -> None:
-        """Runs `work` after whatever is under way with that directory."""
-        before = self._directory_tasks.get(directory)
-
-        async def run() -> None:
-            if before is not None:
-                await asyncio.wait([before])
-            await self._slots.take()
-            try:
-                # Opening a clean log never waits by itself: here others get their turn.
-                await asyncio.sleep(0)
-                await work()
-            except DirectoryOffline as error:
-                self._log.error("replica_offline", directory=directory, reason=str(error))
-            finally:
-                self._slots.give()
-                if self._directory_tasks.get(directory) is task:
-                    del self._directory_tasks[directory]
-
-        task = spawn(f"replica-{directory}", run, self._on_fatal)
-        self._directory_tasks[directory] = task
-
-    async def _open(self, topic: str, topic_id: UUID, index: int) -> None:
+    async def _open(self, topic: str, topic_id: UUID, index: int, is_new: bool) -> None:
         key = (topic_id, index)
         try:
             partition = self.image.partition(topic_id, index)
             if partition is not None and not self._is_closed():
-                await self._open_as(topic, topic_id, index, partition)
+                await self._open_as(topic, topic_id, index, partition, is_new)
+            self._unreachable.pop(key, None)
         except NoRoom as error:
             self._log.error("no_room_for_replica", topic=topic, partition=index, reason=str(error))
-            self._without_room[key] = None
+            self._without_room[key] = is_new
+        except DirectoryOffline:
+            if self._hosts(key):
+                self._unreachable[key] = None
+            raise
         finally:
-            self._opening.pop(key).set()
+            event = self._opening.pop(key)
+            if event is not None:
+                event.set()
 
     async def _open_as(
-        self, topic: str, topic_id: UUID, index: int, before: PartitionRegistration
+        self,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        before: PartitionRegistration,
+        is_new: bool,
     ) -> None:
         stored = await self.store.open(
             topic,
@@ -301,6 +328,7 @@ class ReplicaManager:
             index,
             self._settings(topic).log,
             before.directory_of(self.config.node_id),
+            is_new=is_new,
         )
         if self._is_closed():
             return
@@ -310,7 +338,7 @@ class ReplicaManager:
             # It may have been assigned to us again while its directory went away.
             partition = self.image.partition(topic_id, index)
             if partition is not None and self.config.node_id in partition.replicas:
-                await self._open_as(topic, topic_id, index, partition)
+                await self._open_as(topic, topic_id, index, partition, is_new)
             return
         self._add(topic, topic_id, index, stored, partition)
 
@@ -372,7 +400,7 @@ class ReplicaManager:
         self._on_forget(replica)
         replica.closed(error)
         self._log.info("replica_removed", topic=replica.topic, partition=replica.index)
-        self._start(replica.name, partial(self.store.delete, replica.stored))
+        self._work.add(replica.name, partial(self.store.delete, replica.stored))
 
     # -- what the controller and time bring ----------------------------------------------------
 
@@ -392,11 +420,11 @@ class ReplicaManager:
             if not replica.failed:
                 replica.tell(Tick())
         waiting, self._without_room = self._without_room, {}
-        for topic_id, index in waiting:
+        for (topic_id, index), is_new in waiting.items():
             topic = self.image.topic_by_id(topic_id)
             partition = None if topic is None else topic.partitions.get(index)
             if topic is not None and partition is not None:
-                self._partition_changed(topic.name, topic_id, index, partition)
+                self._partition_changed(topic.name, topic_id, index, partition, is_new)
 
     def delete_retired_segments(self) -> int:
         """Applies retention to every log; how many segments went."""
@@ -465,6 +493,7 @@ class ReplicaManager:
     async def close(self) -> None:
         """Ends waiting requests and openings, and writes the high watermarks down."""
         self._closed = True
+        self.store.stop_recovery()
         await self.settled()
         for replica in self:
             self._on_forget(replica)

@@ -24,6 +24,7 @@ from metadata.topic_names import (
     check_topic_name,
     collision_key,
     has_collision_chars,
+    names_with_key,
 )
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
@@ -69,14 +70,16 @@ def _handle(context: Context, request: ApiRequest) -> Result:
 
 def _colliding_names(image: MetadataImage, names: list[str]) -> dict[str, str]:
     """Collision key -> existing topic, for those that the new names could collide with."""
-    wanted = {collision_key(name): None for name in names if has_collision_chars(name)}
-    if not wanted:
-        return {}
-    return {
-        key: existing
-        for existing in sorted(image.topics_by_name)
-        if has_collision_chars(existing) and (key := collision_key(existing)) in wanted
-    }
+    existing = image.topics_by_name
+    taken: dict[str, str] = {}
+    for key in dict.fromkeys(collision_key(name) for name in names if has_collision_chars(name)):
+        if 2 ** key.count("_") <= len(existing):
+            others = [name for name in names_with_key(key) if name in existing]
+        else:
+            others = sorted(name for name in existing if collision_key(name) == key)
+        if others:
+            taken[key] = others[0]
+    return taken
 
 
 def _check_name(image: MetadataImage, name: str, taken: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ from controller.context import Context, Operation, Steps
 from controller.elections import Election, Wanted
 from controller.events import ApiRequest
 from controller.partition_changes import decide, terms_of
+from metadata.maps import in_order
 from metadata.records import NO_LEADER, Record
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
@@ -40,9 +41,11 @@ def _elections(
     """One step a partition, each with its entry in `results`."""
     everything = request.entity.topic_partitions is None
     seen: dict[tuple[str, int], None] = {}
-    for topic, index in _asked_for(context, request.entity):
-        if (topic, index) in seen:
+    for asked in _asked_for(context, request.entity):
+        if asked is None or asked in seen:
+            yield None
             continue
+        topic, index = asked
         seen[topic, index] = None
         record, code, message = _elect(context, topic, index, election)
         if not (everything and code is ErrorCode.election_not_needed):
@@ -58,9 +61,15 @@ def _elections(
         yield record
 
 
-def _asked_for(context: Context, entity: Any) -> Iterator[tuple[str, int]]:
+def _asked_for(context: Context, entity: Any) -> Iterator[tuple[str, int] | None]:
+    """The partitions to elect leaders of, all where none are named; a None for each stretch of the
+    work of putting all in order."""
     if entity.topic_partitions is None:
-        for name, topic in sorted(context.image.topics_by_name.items()):
+        for name in in_order(context.image.topics_by_name):
+            topic = None if name is None else context.image.topic(name)
+            if name is None or topic is None:
+                yield None
+                continue
             for index in sorted(topic.partitions):
                 yield name, index
         return

@@ -8,7 +8,7 @@ all else was found to be in order; the records of the others follow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,7 @@ def _handle(context: Context, request: ApiRequest) -> Result:
     twice = duplicates(update.name for update in updates)
     if twice:
         raise bad_request(f"feature {twice[0]} is named more than once")
+    _check_names(updates)
     levels = {METADATA_VERSION: context.metadata_version, **context.image.features}
     levels |= {update.name: update.level for update in updates}
     changes = [update for update in updates if _is_change(context, update, levels)]
@@ -90,6 +91,22 @@ def _update(asked: Any) -> _Update:
     return _Update(asked.feature, int(asked.max_version_level), int(kind))
 
 
+def _check_names(updates: Sequence[_Update]) -> None:
+    """KafkaError where features are asked for that aren't here: it names all of them, as Kafka's
+    tool asks for a whole release at once, and the levels that there are."""
+    ranges = _own_ranges()
+    lacking = [update for update in updates if update.name not in ranges]
+    if lacking:
+        there = (
+            f"{name} {describe_level(name, low)} to {describe_level(name, high)}"
+            for name, (low, high) in sorted(ranges.items())
+        )
+        raise lacking[0].invalid(
+            f"this version has no {', '.join(update.name for update in lacking)}; "
+            f"the features there are: {', '.join(there)}"
+        )
+
+
 def _is_change(context: Context, update: _Update, levels: Mapping[str, int]) -> bool:
     """Whether the update changes something; KafkaError where it is not allowed. `levels` are
     those of all features once every update of the request is made."""
@@ -98,8 +115,6 @@ def _is_change(context: Context, update: _Update, levels: Mapping[str, int]) -> 
             f"upgrade type {update.kind} is none of 1 (upgrade), 2 (safe downgrade), "
             "3 (unsafe downgrade)"
         )
-    if update.name not in _own_ranges():
-        raise update.invalid(f"the features there are: {', '.join(sorted(_own_ranges()))}")
     _check_ranges(context, update)
     now = _level_now(context, update.name)
     present = f"it is at {describe_level(update.name, now)}"

@@ -46,9 +46,9 @@ from wire.errors import ErrorCode, KafkaError
 _LATE_TICK_MS = 250
 # Bytes that a record takes in a batch beside its value, at most.
 _RECORD_OVERHEAD = 20
-# So many steps of an operation at a time, then others' turn: some 10 ms.
-_SLICE = 400
-# The search for partitions off their preferred leader: so many at a time, then others' turn.
+# So many steps of an operation at a time, then others' turn: some 5 ms.
+_SLICE = 200
+# The search for partitions off their preferred leader: so many seen at a time, then others' turn.
 _REBALANCE_SLICE = 2_000
 _REBALANCE_PAUSE_MS = 20
 
@@ -100,7 +100,7 @@ class Controller:
         self._effects: list[Effect] = []
         self._no_op_at_ms: int | None = None
         self._rebalance_at_ms: int | None = None
-        self._rebalance_names: list[str] = []
+        self._preferred_search: fencing.PreferredSearch | None = None
         self._imbalance_seen = 0
         # Partitions off their preferred leader as the last whole search found them.
         self.preferred_imbalance = 0
@@ -210,7 +210,6 @@ class Controller:
         context.next_offset = event.next_offset
         context.registration_offsets.clear()
         self._no_expiry_before_ms = self._no_grace_before_ms = 0
-        self._rebalance_names = []
         heartbeats = context.heartbeats = Heartbeats(self._config.session_timeout_ms)
         for broker_id, broker in sorted(event.image.brokers.items()):
             heartbeats.register(broker_id, broker.epoch, fenced=broker.fenced, now_ms=now_ms)
@@ -242,6 +241,7 @@ class Controller:
         self._waiting_admin = 0
         self._epoch = None
         self._no_op_at_ms = self._rebalance_at_ms = self._unclean_at_ms = None
+        self._preferred_search = None
         context = self._context
         context.image = EMPTY
         context.heartbeats = Heartbeats(self._config.session_timeout_ms)
@@ -519,22 +519,18 @@ class Controller:
     def _rebalance(self) -> None:
         """One slice of the search for partitions off their preferred leader."""
         config = self._config
-        if not self._rebalance_names:
-            self._rebalance_names = sorted(self._context.image.topics_by_name)
+        if self._preferred_search is None:
+            self._preferred_search = fencing.PreferredSearch(self._context)
             self._imbalance_seen = 0
-        found = fencing.elect_preferred(
-            self._context, self._rebalance_names, config.max_elections_per_round, _REBALANCE_SLICE
-        )
+        found = self._preferred_search.slice(config.max_elections_per_round, _REBALANCE_SLICE)
         self._append(found.records)
-        self._rebalance_names = self._rebalance_names[found.topics :]
         self._imbalance_seen += found.imbalanced
-        if not self._rebalance_names:
-            self.preferred_imbalance = self._imbalance_seen
-        self._rebalance_at_ms = (
-            self._context.now_ms + _REBALANCE_PAUSE_MS
-            if self._rebalance_names
-            else self._after(config.leader_imbalance_check_interval_ms)
-        )
+        if found.more:
+            self._rebalance_at_ms = self._context.now_ms + _REBALANCE_PAUSE_MS
+            return
+        self._preferred_search = None
+        self.preferred_imbalance = self._imbalance_seen
+        self._rebalance_at_ms = self._after(config.leader_imbalance_check_interval_ms)
 
 
 def _no_reply(end_offset: int) -> None:

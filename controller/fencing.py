@@ -6,17 +6,18 @@ each partition is decided by itself, on the image of its moment.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
 from controller.context import Context, Steps
-from controller.elections import Election, Wanted
+from controller.elections import Election, Terms, Wanted
 from controller.partition_changes import TopicTerms, decide, terms_of
 from metadata.image import BrokerRegistration, PartitionRegistration, TopicImage
+from metadata.maps import AT_ONCE, in_order
 from metadata.records import BrokerRegistrationChangeRecord, Record, UnregisterBrokerRecord
 from metadata.records.types import FENCE, UNFENCE
-from metadata.topics import PartitionSet, in_order
+from metadata.topics import PartitionSet, partitions_in_order
 
 
 def fence(context: Context, broker: BrokerRegistration) -> Steps:
@@ -35,12 +36,11 @@ def unfence(context: Context, broker: BrokerRegistration) -> Steps:
     yield BrokerRegistrationChangeRecord(
         broker_id=broker.id, broker_epoch=broker.epoch, fenced=UNFENCE
     )
-    terms = TopicTerms(context)
-    for topic, index, partition in _current(context, context.image.topics.leaderless):
-        if broker.id in partition.replicas:
-            yield decide(context, topic, index, Wanted(), terms.of(topic.name))
-        else:
-            yield None
+
+    def want(partition: PartitionRegistration, _: Terms) -> Wanted | None:
+        return Wanted() if broker.id in partition.replicas else None
+
+    yield from _decide_each(context, context.image.topics.leaderless, want)
 
 
 def begin_controlled_shutdown(context: Context, broker: BrokerRegistration) -> Steps:
@@ -67,16 +67,15 @@ def leave_partitions(
     have lost records, so that it is not eligible to lead any more either.
     """
     not_eligible = (broker_id,) if lossy else ()
-    terms = TopicTerms(context)
-    held = context.image.topics.held_by(broker_id)
-    for topic, index, partition in _current(context, held):
+
+    def want(partition: PartitionRegistration, _: Terms) -> Wanted | None:
         concerned = broker_id in partition.isr or broker_id == partition.leader
-        if concerned or ((for_good or lossy) and broker_id in partition.elr):
-            isr = tuple(b for b in partition.isr if b != broker_id)
-            wanted = Wanted(isr=isr, not_eligible=not_eligible)
-            yield decide(context, topic, index, wanted, terms.of(topic.name))
-        else:
-            yield None
+        if not concerned and not ((for_good or lossy) and broker_id in partition.elr):
+            return None
+        isr = tuple(b for b in partition.isr if b != broker_id)
+        return Wanted(isr=isr, not_eligible=not_eligible)
+
+    yield from _decide_each(context, context.image.topics.held_by(broker_id), want)
 
 
 def lose_directories(context: Context, broker_id: int, offline: Sequence[UUID]) -> Steps:
@@ -89,74 +88,94 @@ def lose_directories(context: Context, broker_id: int, offline: Sequence[UUID]) 
         yield BrokerRegistrationChangeRecord(
             broker_id=broker_id, broker_epoch=broker.epoch, log_dirs=remaining
         )
-    terms = TopicTerms(context)
-    held = context.image.topics.held_by(broker_id)
-    for topic, index, partition in _current(context, held):
+
+    def want(partition: PartitionRegistration, _: Terms) -> Wanted | None:
         concerned = broker_id in partition.isr or broker_id == partition.leader
-        if concerned and partition.directory_of(broker_id) in offline:
-            wanted = Wanted(isr=tuple(b for b in partition.isr if b != broker_id))
-            yield decide(context, topic, index, wanted, terms.of(topic.name))
-        else:
-            yield None
+        if not concerned or partition.directory_of(broker_id) not in offline:
+            return None
+        return Wanted(isr=tuple(b for b in partition.isr if b != broker_id))
+
+    yield from _decide_each(context, context.image.topics.held_by(broker_id), want)
 
 
 def elect_leaderless(context: Context) -> Steps:
     """Tries an unclean election where there is no leader and the topic allows one."""
-    terms = TopicTerms(context)
-    for topic, index, _ in _current(context, context.image.topics.leaderless):
-        if terms.of(topic.name).election is Election.UNCLEAN:
-            yield decide(context, topic, index, Wanted(), terms.of(topic.name))
-        else:
-            yield None
+
+    def want(_: PartitionRegistration, terms: Terms) -> Wanted | None:
+        return Wanted() if terms.election is Election.UNCLEAN else None
+
+    yield from _decide_each(context, context.image.topics.leaderless, want)
 
 
 @dataclass(frozen=True, slots=True)
 class PreferredSlice:
-    """What a search found in the first `topics` of its names: records to append, and how many
-    partitions were off their preferred leader."""
+    """What a part of the search came to: records to append, how many partitions were off their
+    preferred leader, and whether there may be more of it."""
 
     records: list[Record]
-    topics: int
     imbalanced: int
+    more: bool
 
 
-def elect_preferred(
-    context: Context, names: Sequence[str], max_records: int, max_partitions: int
-) -> PreferredSlice:
-    """Gives leadership back to preferred leaders that may have it, topic by topic.
+class PreferredSearch:
+    """Gives leadership back to preferred leaders that may have it, topic by topic; a large cluster
+    is gone through in slices of milliseconds."""
 
-    It stops behind the topic that reaches a limit, so that a large cluster is gone through in
-    slices of milliseconds.
-    """
-    found: list[Record] = []
-    seen = imbalanced = 0
-    for done, name in enumerate(names, 1):
-        topic = context.image.topic(name)
-        if topic is None:
-            continue
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._names = in_order(context.image.topics_by_name)
+
+    def slice(self, max_records: int, max_seen: int) -> PreferredSlice:
+        """Goes on behind the topic that reaches a limit; partitions are seen, and names that are
+        put in order first."""
+        records: list[Record] = []
+        seen = imbalanced = 0
+        for name in self._names:
+            topic = None if name is None else self._context.image.topic(name)
+            if name is None:
+                seen += AT_ONCE
+            elif topic is not None:
+                seen += len(topic.partitions)
+                imbalanced += self._look_at(topic, records)
+            if len(records) >= max_records or seen >= max_seen:
+                return PreferredSlice(records, imbalanced, more=True)
+        return PreferredSlice(records, imbalanced, more=False)
+
+    def _look_at(self, topic: TopicImage, records: list[Record]) -> int:
+        """Adds the elections that a topic needs; how many of its partitions are off."""
+        imbalanced = 0
         terms = None
         for index, partition in sorted(topic.partitions.items()):
-            seen += 1
             if partition.leader == partition.preferred_leader:
                 continue
             imbalanced += 1
             if terms is None:
-                terms = terms_of(context, name, Election.PREFERRED)
-            record = decide(context, topic, index, Wanted(), terms)
+                terms = terms_of(self._context, topic.name, Election.PREFERRED)
+            record = decide(self._context, topic, index, Wanted(), terms)
             if record is not None:
-                found.append(record)
-        if len(found) >= max_records or seen >= max_partitions:
-            return PreferredSlice(found, done, imbalanced)
-    return PreferredSlice(found, len(names), imbalanced)
+                records.append(record)
+        return imbalanced
 
 
-def _current(
-    context: Context, held: PartitionSet
-) -> Iterator[tuple[TopicImage, int, PartitionRegistration]]:
-    """Those of an older image's partitions that are still there, as they are at their turn. (The
-    older image itself is not held on to: to free it at the end would take long.)"""
-    for topic_id, index in in_order(held):
+def _decide_each(
+    context: Context,
+    held: PartitionSet,
+    want: Callable[[PartitionRegistration, Terms], Wanted | None],
+) -> Steps:
+    """Decides on those of an older image's partitions that are still there, as they are at their
+    turn, by what `want` says of each; None is for leaving it alone. (The older image itself is not
+    held on to: to free it at the end would take long.)"""
+    topic_terms = TopicTerms(context)
+    for found in partitions_in_order(held):
+        if found is None:
+            yield None
+            continue
+        topic_id, index = found
         topic = context.image.topics_by_id.get(topic_id)
         partition = None if topic is None else topic.partitions.get(index)
-        if topic is not None and partition is not None:
-            yield topic, index, partition
+        if topic is None or partition is None:
+            yield None
+            continue
+        terms = topic_terms.of(topic.name)
+        wanted = want(partition, terms)
+        yield None if wanted is None else decide(context, topic, index, wanted, terms)

@@ -29,23 +29,27 @@ def terms_of(context: Context, topic: str, election: Election | None = None) -> 
 
 
 class TopicTerms:
-    """Terms of many topics, looked up once for each as long as no config or feature changes."""
+    """The terms of topics that come one after the other, looked up once for each as long as no
+    config or feature changes."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._topic = ""
         self._configs = context.image.configs
         self._features = context.image.features
-        self._terms: dict[str, Terms] = {}
+        self._terms: Terms | None = None
 
     def of(self, topic: str) -> Terms:
         """The topic's terms now."""
-        image = self._context.image
-        if image.configs is not self._configs or image.features is not self._features:
-            self._configs, self._features = image.configs, image.features
-            self._terms.clear()
-        terms = self._terms.get(topic)
-        if terms is None:
-            terms = self._terms[topic] = terms_of(self._context, topic)
+        image, terms = self._context.image, self._terms
+        if (
+            terms is None
+            or topic != self._topic
+            or image.configs is not self._configs
+            or image.features is not self._features
+        ):
+            self._topic, self._configs, self._features = topic, image.configs, image.features
+            terms = self._terms = terms_of(self._context, topic)
         return terms
 
 

@@ -27,7 +27,7 @@ from metadata.registrations import (
     TopicImage,
 )
 from metadata.replay import APPLY
-from metadata.topics import NO_TOPICS, PartitionSet, TopicsImage, in_order
+from metadata.topics import NO_TOPICS, PartitionSet, TopicsImage, partitions_in_order
 from wire.control import ControlType
 
 __all__ = [
@@ -149,8 +149,10 @@ class MetadataImage(NamedTuple):
         return self.topics.leader_counts.get(broker_id, 0)
 
     def _in_order(self, held: PartitionSet) -> Iterator[tuple[TopicImage, int]]:
-        for topic_id, index in in_order(held):
-            yield self.topics.by_id[topic_id], index
+        for found in partitions_in_order(held):
+            if found is not None:
+                topic_id, index = found
+                yield self.topics.by_id[topic_id], index
 
 
 EMPTY = MetadataImage(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Any
 
 from metadata.image import METADATA_VERSION, MetadataImage
+from metadata.maps import in_order
 from metadata.records import Endpoint, Feature, Record, UnknownRecord, encode, version_for
 from metadata.records import types as t
 from metadata.records.schema import schema_of
@@ -19,11 +19,10 @@ from metadata.registrations import (
 )
 
 Versioned = tuple[Record | UnknownRecord, int]
-K = TypeVar("K")
 
-# Records of a slice and keys sorted at once: each is a few milliseconds of work.
+# Records of a slice and keys sorted at once: each is a millisecond or two of work.
 _SLICE = 128
-_RUN = 5_000
+_RUN = 2_000
 
 
 def _holding(record: Record, metadata_version: int) -> Versioned:
@@ -94,20 +93,8 @@ def partition_record(
     )
 
 
-def _in_order(keys: Iterable[K], key: Callable[[K], Any] | None = None) -> Iterator[K | None]:
-    """The keys sorted, with a None after each stretch of the work that goes before the first:
-    a million keys take longer to sort than anybody could wait for in one piece."""
-    rest = iter(keys)
-    runs: list[list[K]] = []
-    while run := list(islice(rest, _RUN)):
-        run.sort(key=key)
-        runs.append(run)
-        yield None
-    yield from runs[0] if len(runs) == 1 else heapq.merge(*runs, key=key)  # type: ignore[arg-type]
-
-
 def _topics(image: MetadataImage, metadata_version: int) -> Iterator[Versioned | None]:
-    for name in _in_order(image.topics_by_name):
+    for name in in_order(image.topics_by_name, at_once=_RUN):
         if name is None:
             yield None
             continue
@@ -119,7 +106,7 @@ def _topics(image: MetadataImage, metadata_version: int) -> Iterator[Versioned |
 def _partitions(topic: TopicImage, metadata_version: int) -> Iterator[Versioned | None]:
     partitions = topic.partitions
     few = len(partitions) <= _RUN
-    for index in sorted(partitions) if few else _in_order(partitions):
+    for index in sorted(partitions) if few else in_order(partitions, at_once=_RUN):
         if index is None:
             yield None
         else:
@@ -136,7 +123,7 @@ def _feature_records(image: MetadataImage) -> Iterator[Versioned]:
 
 
 def _config_records(image: MetadataImage) -> Iterator[Versioned | None]:
-    for found in _in_order(image.configs):
+    for found in in_order(image.configs, at_once=_RUN):
         if found is None:
             yield None
             continue
@@ -193,7 +180,7 @@ def _records(image: MetadataImage) -> Iterator[Versioned | None]:
             ),
             0,
         )
-    for acl_id in _in_order(image.acls, lambda found: found.int):
+    for acl_id in in_order(image.acls, key=attrgetter("int"), at_once=_RUN):
         yield None if acl_id is None else (image.acls[acl_id], 0)
     yield from _scram_records(image)
     for token_id in sorted(image.tokens):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from itertools import product
+from operator import add
 
 from wire.errors import ErrorCode, KafkaError
 
@@ -48,3 +51,10 @@ def has_collision_chars(name: str) -> bool:
 def collision_key(name: str) -> str:
     """Names with the same key share metric names, so Kafka refuses the second of them."""
     return name.replace(".", "_")
+
+
+def names_with_key(key: str) -> Iterator[str]:
+    """Every name of that collision key: 2 to the power of its separators."""
+    first, *rest = key.split("_")
+    for separators in product("._", repeat=len(rest)):
+        yield first + "".join(map(add, separators, rest))

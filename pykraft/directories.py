@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import UUID
 
@@ -17,12 +17,14 @@ from world.env import AlreadyLocked, DiskError, Env
 
 @dataclass(slots=True)
 class NodeDirectories:
-    """The open directories: those for partitions, and that of the metadata log."""
+    """The open directories: those for partitions, and that of the metadata log. `failed`: why
+    others could not be opened, by path."""
 
     log_directories: Sequence[LogDirectory]
     metadata: LogDirectory
     cluster_id: str
     metadata_directory_id: UUID
+    failed: Mapping[str, str]
 
     def release(self, *, taken_by_broker: bool) -> None:
         """Gives up the locks of what no broker has closed."""
@@ -34,13 +36,23 @@ class NodeDirectories:
 async def open_all(env: Env, config: NodeConfig) -> NodeDirectories:
     """Opens and locks every directory of the node.
 
-    FatalError where one is not formatted, damaged, in use, or another node's or cluster's.
+    One that the disk refuses, or whose meta.properties makes no sense, is left out (KIP-112). Not
+    that of the metadata log, nor a broker's last: FatalError then, and where one is not formatted,
+    in use, or another node's or cluster's.
     """
     opened: dict[str, LogDirectory] = {}
+    identities: dict[str, tuple[str, UUID]] = {}
+    failed: dict[str, str] = {}
     try:
         for path in dict.fromkeys((*config.log_dirs, config.metadata_log_dir)):
-            opened[path] = await _open(env, path)
-        identities = {path: await _identity(env, opened[path], config) for path in opened}
+            try:
+                opened[path] = await _open(env, path)
+                identities[path] = await _identity(env, opened[path], config)
+            except (DamagedFile, DiskError) as error:
+                failed[path] = str(error)
+                if path in opened:
+                    opened.pop(path).release()
+        _check_left(config, failed)
         _check_agreement(identities)
     except BaseException:
         for directory in opened.values():
@@ -49,23 +61,42 @@ async def open_all(env: Env, config: NodeConfig) -> NodeDirectories:
     metadata = opened[config.metadata_log_dir]
     cluster_id, directory_id = identities[config.metadata_log_dir]
     return NodeDirectories(
-        [opened[path] for path in config.log_dirs], metadata, cluster_id, directory_id
+        [opened[path] for path in config.log_dirs if path in opened],
+        metadata,
+        cluster_id,
+        directory_id,
+        failed,
     )
 
 
+def _check_left(config: NodeConfig, failed: Mapping[str, str]) -> None:
+    if config.metadata_log_dir in failed:
+        raise FatalError(
+            EXIT_BAD_DIRECTORY,
+            f"{config.metadata_log_dir} can't be used: {failed[config.metadata_log_dir]}; a node "
+            "can start without others of log.dirs, not without the one that holds its metadata log",
+        )
+    if config.is_broker and all(path in failed for path in config.log_dirs):
+        reasons = "; ".join(failed[path] for path in config.log_dirs)
+        raise FatalError(
+            EXIT_BAD_DIRECTORY, f"none of log.dirs can be used, a broker needs one: {reasons}"
+        )
+
+
 async def _open(env: Env, path: str) -> LogDirectory:
-    if not env.disk.exists(f"{path}/{META_PROPERTIES}"):
+    """Raises DiskError or DamagedFile where the directory has failed."""
+    try:
+        env.disk.read_bytes(f"{path}/{META_PROPERTIES}")
+    except FileNotFoundError:
         raise FatalError(
             EXIT_BAD_DIRECTORY,
             f"{path} is not formatted ({META_PROPERTIES} is missing): "
             "`pykraft storage format` does it",
-        )
+        ) from None
     try:
         return await LogDirectory.open(env, path)
     except AlreadyLocked as error:
         raise FatalError(EXIT_BAD_DIRECTORY, f"{path} is in use by another process") from error
-    except (DamagedFile, DiskError) as error:
-        raise FatalError(EXIT_BAD_DIRECTORY, str(error)) from error
 
 
 async def _identity(env: Env, directory: LogDirectory, config: NodeConfig) -> tuple[str, UUID]:

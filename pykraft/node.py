@@ -158,9 +158,12 @@ class Node:
                 ErrorCode.not_controller, "only the active controller serves linearizable reads"
             )
         try:
-            return await self.raft.confirm_leadership()
+            offset = await self.raft.confirm_leadership()
         except NotLeader as error:
             raise KafkaError(ErrorCode.not_controller, str(error)) from error
+        while self.raft.applied_offset < offset:  # a long batch is on its way into the image
+            await self.publisher.moved.wait()
+        return offset
 
     # -- life -------------------------------------------------------------------------------
 
@@ -171,6 +174,8 @@ class Node:
         """
         opened = await directories.open_all(self.env, self.config)
         self._directories = opened
+        for path, reason in opened.failed.items():
+            self._log.error("log_directory_failed", path=path, reason=reason)
         self.cluster_id = opened.cluster_id
         raft = self.raft = RaftNode(
             self.env,
@@ -210,6 +215,24 @@ class Node:
                 asyncio.get_running_loop().create_task(self._broker_running(), name="running")
             )
         self._look_whether_ready()
+
+    async def start_unless(self, stop: asyncio.Event) -> bool:
+        """As `start`, but given up as soon as `stop` is set: opening and loading may take long.
+        False if it was; what had been opened by then is closed by `self.stop`, as ever."""
+        starting = asyncio.ensure_future(self.start())
+        told = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            if not starting.done():
+                self._log.info("start_given_up", while_waiting_for=self.why_not_ready())
+                starting.cancel()
+                await asyncio.wait([starting])
+        if starting.cancelled():
+            return False
+        starting.result()
+        return True
 
     async def stop(self) -> None:
         """A controlled shutdown: leaderships are moved, everything is written down."""
@@ -325,6 +348,7 @@ class Node:
             self._controller_endpoint,
             inter_broker_listener=self.config.inter_broker_listener or "PLAINTEXT",
             features=_SUPPORTED,
+            failed_directories=[path for path in self.config.log_dirs if path in opened.failed],
             on_fatal=self.fail,
         )
         self.publisher.subscribe(image=broker.on_image)
@@ -393,14 +417,14 @@ async def node_main(env: Env, config: NodeConfig, stop: asyncio.Event) -> None:
     """Runs a node until `stop` is set or it fails; raises its FatalError."""
     node = Node(env, config)
     try:
-        await node.start()
-        waits: list[asyncio.Task[Any]] = [
-            asyncio.ensure_future(stop.wait()),
-            asyncio.ensure_future(node.failed()),
-        ]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        if await node.start_unless(stop):
+            waits: list[asyncio.Task[Any]] = [
+                asyncio.ensure_future(stop.wait()),
+                asyncio.ensure_future(node.failed()),
+            ]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
     finally:
         await node.stop()
     if node.failure is not None:

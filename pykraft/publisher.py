@@ -17,7 +17,7 @@ import structlog
 
 from metadata.delta import ImageDelta
 from metadata.image import MetadataImage
-from metadata.loader import ImageLoader
+from metadata.loader import BatchLoad, ImageLoader
 from metadata.snapshot import slices_of
 from raft.listener import CommittedBatch, LeaderAndEpoch, SnapshotView
 from raft.voters import ReplicaKey
@@ -31,9 +31,10 @@ BatchSubscriber = Callable[[CommittedBatch], None]
 
 # Records applied at once: some milliseconds of work.
 _SLICE = 128
-# After so many partitions what they add to the image is taken out of the collector's sight. Not
-# more often: what is out of its sight and comes to refer to itself is never collected.
-_SETTLE_PARTITIONS = 5_000
+# After so many partitions what they add to the image is taken out of the collector's sight: some
+# 10 ms of work, where each is of a topic of its own. Not more often: what is out of its sight and
+# comes to refer to itself is never collected.
+_SETTLE_PARTITIONS = 1_000
 
 
 def _voter_keys(voters: tuple[ReplicaKey, ...] | None) -> list[tuple[int, UUID]] | None:
@@ -73,6 +74,8 @@ class MetadataPublisher:
         self._snapshot_interval_ms = snapshot_interval_ms
         self._on_fatal = on_fatal
         self._loader = ImageLoader()
+        # By base offset, with the partitions in it that `_settle` has counted.
+        self._prepared: tuple[int, BatchLoad, int] | None = None
         self._image_subscribers: list[ImageSubscriber] = []
         self._leader_subscribers: list[LeaderSubscriber] = []
         self._batch_subscribers: list[BatchSubscriber] = []
@@ -120,15 +123,15 @@ class MetadataPublisher:
         """One committed batch, in log order."""
         if self._failed:
             return  # an image that lacks a batch must not be seen, however soon the node stops
+        prepared, self._prepared = self._prepared, None
         try:
-            delta = self._loader.on_batch(
-                batch.base_offset,
-                batch.epoch,
-                batch.timestamp_ms,
-                batch.values,
-                batch.control,
-                batch.last_offset,
-            )
+            if prepared is not None and prepared[0] == batch.base_offset:
+                _, load, settled = prepared
+            else:
+                settled = 0
+                load = self._loader.start_batch(batch.base_offset, batch.epoch)
+                load.add(batch.values, batch.control)
+            delta = load.finish(batch.timestamp_ms, batch.last_offset)
         except FatalError as error:
             self._failed = True
             self._on_fatal(error)
@@ -138,7 +141,22 @@ class MetadataPublisher:
             subscriber(batch)
         self._bytes_since_snapshot += batch.size_bytes
         self._snapshot_if_due()
-        self._settle(sum(map(len, delta.topics_changed.values())))
+        self._settle(load.partitions_changed - settled)
+
+    async def prepare(self, batch: CommittedBatch) -> None:
+        """Applies the records of a long batch, unseen until `on_batch`.
+
+        Raises FatalError where one can't be applied.
+        """
+        load = self._loader.start_batch(batch.base_offset, batch.epoch)
+        load.add((), batch.control)
+        settled = 0
+        for start in range(0, len(batch.values), _SLICE):
+            load.add(batch.values[start : start + _SLICE])
+            before, settled = settled, load.partitions_changed
+            self._settle(settled - before)
+            await asyncio.sleep(0)  # others first
+        self._prepared = batch.base_offset, load, settled
 
     async def on_snapshot(self, snapshot: SnapshotView) -> None:
         """A snapshot that replaces all there was before; that stays in sight until it is read.

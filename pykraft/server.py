@@ -85,13 +85,13 @@ async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_n
     listeners = len(config.broker_listeners) + (config.controller_listener is not None)
     node.connections_max = raise_file_limit() // (2 * listeners)
     try:
-        await node.start()
-        async with open_doors(node):
-            await _until_ready_or(stop, node)
-            # Once ready counts: a leader lost since is no reason to leave the launcher waiting.
-            if node.failure is None and not stop.is_set():
-                _say_ready(node, ready_fd)
-            await _first_of(stop.wait(), node.failed())
+        if await node.start_unless(stop):
+            async with open_doors(node):
+                await _until_ready_or(stop, node)
+                # Once ready counts: a leader lost since is no reason to leave the launcher waiting.
+                if node.failure is None and not stop.is_set():
+                    _say_ready(node, ready_fd)
+                await _first_of(stop.wait(), node.failed())
     finally:
         # In this order: the doors have closed, so nobody asks a node that is going.
         await _stop(node)

@@ -1,9 +1,9 @@
 """Hands what is committed to the listener, batch by batch, in order.
 
 What this node appended itself is handed on from memory. Anything else is read back from the
-log: little of it at once on the spot, much of it in slices that leave the loop to others. A
-snapshot is loaded the same way, while the node takes part in the quorum: what is committed
-meanwhile follows.
+log: little of it at once on the spot, much of it in slices that leave the loop to others, and a
+batch of many records is prepared in slices before it is handed on as a whole. A snapshot is loaded
+the same way, while the node takes part in the quorum: what is committed meanwhile follows.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from wire.control import decode_control
 _SLICE_BYTES = 256 * 1024  # read at once
 _SPOT_BYTES = 64 * 1024  # applied on the spot
 _SLICE_RECORDS = 256  # applied at once otherwise: some milliseconds of work
+# A batch of more is decoded off the loop and prepared in slices. Not one of less: it is what many
+# callers appended in one turn, and they wait. Nor are more records handed on at once from memory.
+_LONG_BATCH = 1_024
 
 
 def decode_batch(data: bytes, position: int, header: BatchHeader) -> CommittedBatch:
@@ -56,6 +59,7 @@ class Applier:
         self._committed = 0
         self._own: dict[int, CommittedBatch] = {}  # by base offset, in order
         self._task: asyncio.Task[None] | None = None
+        self._records_in_slice = 0
         self._leader: tuple[LeaderAndEpoch, int] | None = None  # told once applied is past this
         # Set unless the snapshot that was there at start is still being loaded.
         self.loaded = asyncio.Event()
@@ -125,23 +129,38 @@ class Applier:
 
     def _run_now(self) -> None:
         """Apply on the spot what is in memory or little; a task does the rest."""
-        budget = _SPOT_BYTES
+        budget, records = _SPOT_BYTES, 0
         while self.applied < self._committed:
-            own = self._own.pop(self.applied, None)
-            if own is not None:
-                self._hand_on(own)
-                continue
-            part = self._next_slice()
-            data = None
-            if part is not None and part.length <= budget:
-                data = part.file.pread_nowait(part.length, part.position)
-                budget -= part.length
-            if part is None or data is None or len(data) < part.length:
+            own = self._own.get(self.applied)
+            if own is None:
+                data = self._read_now(budget)
+                budget -= len(data)
+                done = self._apply_now(data)
+            else:
+                records += len(own.values)
+                done = records <= _LONG_BATCH
+                if done:
+                    self._hand_on(own)
+            if not done:
                 self._start(self._run_later(), "raft-apply")
                 return
-            for batch in self._next_in(data):
-                self._hand_on(batch)
         self._tell_leader_if_due()
+
+    def _read_now(self, budget: int) -> bytes:
+        """What comes next, if it is little and in memory; else nothing."""
+        part = self._next_slice()
+        if part is None or part.length > budget:
+            return b""
+        data = part.file.pread_nowait(part.length, part.position)
+        return data if data is not None and len(data) == part.length else b""
+
+    def _apply_now(self, data: bytes) -> bool:
+        """Whether all that comes next in `data` was little enough to be handed on."""
+        for position, header in self._next_in(data):
+            if header.count > _LONG_BATCH:
+                return False
+            self._hand_on(decode_batch(data, position, header))
+        return len(data) > 0
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._task = asyncio.get_running_loop().create_task(work, name=name)
@@ -151,17 +170,30 @@ class Applier:
         return self._log.log.read(self.applied, _SLICE_BYTES, upto=self._committed)
 
     async def _run_later(self) -> None:
-        records = 0
+        run_blocking = self._log.env.run_blocking
         while self.applied < self._committed:
+            own = self._own.get(self.applied)
+            if own is not None:
+                await self._hand_on_in_slices(own)
+                continue
             part = self._next_slice()
             assert part is not None, (self.applied, self._committed)
-            data = await self._log.env.run_blocking(part.file.pread, part.length, part.position)
-            for batch in self._next_in(data):
-                self._hand_on(batch)
-                records += len(batch.values)
-                if records >= _SLICE_RECORDS:
-                    records = 0
-                    await asyncio.sleep(0)  # others first
+            data = await run_blocking(part.file.pread, part.length, part.position)
+            for position, header in self._next_in(data):
+                if header.count > _LONG_BATCH:
+                    batch = await run_blocking(decode_batch, data, position, header)
+                else:
+                    batch = decode_batch(data, position, header)
+                await self._hand_on_in_slices(batch)
+
+    async def _hand_on_in_slices(self, batch: CommittedBatch) -> None:
+        if len(batch.values) > _LONG_BATCH:
+            await self._listener.prepare(batch)
+        self._hand_on(batch)
+        self._records_in_slice += len(batch.values)
+        if self._records_in_slice >= _SLICE_RECORDS:
+            self._records_in_slice = 0
+            await asyncio.sleep(0)  # others first
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if self._task is task:
@@ -174,11 +206,12 @@ class Applier:
         elif self._task is None:
             self._run_now()
 
-    def _next_in(self, data: bytes) -> Iterator[CommittedBatch]:
-        """The batches of a stretch of the log that come next, for as long as they do."""
+    def _next_in(self, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches of a stretch of the log that come next, for as long as they do: where they
+        begin, and their headers."""
         for position, header in iter_headers(data):
             if header.base_offset == self.applied and header.next_offset <= self._committed:
-                yield decode_batch(data, position, header)
+                yield position, header
 
     def _hand_on(self, batch: CommittedBatch) -> None:
         self._own.pop(batch.base_offset, None)

@@ -6,10 +6,11 @@ from raft import leading
 from raft.effects import SendRequest, SendResponse
 from raft.messages import NO_LEADER, Address, VoteRequest, VoteResponse
 from raft.quorum import Outcome, outcome
-from raft.roles import Candidate, Follower, Prospective, Unattached
+from raft.roles import Candidate, Follower, Leader, Prospective, Unattached
 from raft.state import Quorum
 from raft.voters import ReplicaKey
 from wire.errors import ErrorCode
+from wire.uuids import to_text
 
 
 def learn(q: Quorum, leader_id: int, epoch: int, address: Address | None = None) -> bool:
@@ -45,6 +46,8 @@ def learn(q: Quorum, leader_id: int, epoch: int, address: Address | None = None)
 
 
 def on_vote_request(q: Quorum, token: int, request: VoteRequest) -> None:
+    if leads_fork(q, request.candidate.node_id, request.voter):
+        return
     error = _vote_error(q, request)
     granted = False
     if error == ErrorCode.none:
@@ -82,6 +85,37 @@ def names(key: ReplicaKey, receiver: ReplicaKey | None) -> bool:
     if receiver.node_id != key.node_id:
         return False
     return None in (receiver.directory_id, key.directory_id) or receiver == key
+
+
+def leads_fork(
+    q: Quorum, sender_id: int, receiver: ReplicaKey | None, leads_epoch: int = -1
+) -> bool:
+    """Whether this node leads what can't be its cluster's quorum. It is stopped then, before what
+    it says of leader and epoch could move the others.
+
+    The sender knows the voter of our id by another directory id, so it has voters in its log
+    (kraft.version 1), and our disk is another one. That can't be if we lead by configured voters,
+    with no set in our log, nor if the sender leads a later epoch: it has everything that was
+    committed before. But a candidate, or the leader of an earlier epoch, may not have heard yet
+    that our disk was replaced in order.
+    """
+    if not isinstance(q.role, Leader) or receiver is None or names(q.key, receiver):
+        return False
+    if receiver.node_id != q.node_id:
+        return False
+    if q.history.voters_offset is not None and leads_epoch <= q.epoch:
+        return False
+    q.fail(
+        f"this node leads epoch {q.epoch} with directory id {_text(q.key)}, but node {sender_id} "
+        f"of this cluster knows voter {q.node_id} by directory id {_text(receiver)}: this disk was "
+        "formatted to begin a quorum where there is one; format it anew, with "
+        "--no-initial-controllers and without controller.quorum.voters"
+    )
+    return True
+
+
+def _text(key: ReplicaKey) -> str:
+    return "none" if key.directory_id is None else to_text(key.directory_id)
 
 
 def _is_up_to_date(q: Quorum, request: VoteRequest) -> bool:

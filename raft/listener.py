@@ -57,6 +57,11 @@ class RaftListener(Protocol):
         """The next committed batch."""
         ...
 
+    async def prepare(self, batch: CommittedBatch) -> None:
+        """This batch of many records is told next, unless a snapshot is: what it takes can be done
+        now, a slice at a time, with others' turn in between. Until `on_batch` nobody sees it."""
+        ...
+
     async def on_snapshot(self, snapshot: SnapshotView) -> None:
         """This state replaces everything told before. Nothing else is told until it returns, but
         others have their turn: a large one takes seconds. What it raises stops the node."""

@@ -93,6 +93,7 @@ class MetadataLog:
         await disk.sync_dir(self.directory)
         self._needs_end = needs_end if needs_end > self.log.end_offset else 0
         self._synced.advance(self.log.end_offset)
+        await self._synced.sync()
         log = self.log
         view = LogView(
             start=log.log_start_offset,
@@ -180,6 +181,7 @@ class MetadataLog:
                     + "".join(f"; {p}: {reason}" for p, reason in self.snapshots.unusable.items()),
                 )
             missing = max(synced, log.end_offset)
+            await self._synced.hold(missing)
             log.truncate_and_restart_at(0)
             await log.settle()
             return missing
@@ -217,6 +219,15 @@ class MetadataLog:
             self._needs_end = 0
             self._synced.advance(end_offset)
 
+    @property
+    def hardened(self) -> bool:
+        """Whether what was written down as durable would outlive a power loss itself."""
+        return self._synced.synced
+
+    async def harden(self) -> None:
+        """Make that so. Raises SyncFailed."""
+        await self._synced.sync()
+
     async def truncate(self, offset: int) -> None:
         """Cut the log, durably."""
         if not self._needs_end:
@@ -232,6 +243,7 @@ class MetadataLog:
         await self.log.settle()
         self.snapshots.drop_before(snapshot)
         self.note_synced(snapshot.offset)
+        await self._synced.sync()
 
     def trim(self) -> OffsetAndEpoch | None:
         """Drop old snapshots and the log before the oldest one kept, as retention says.
@@ -257,6 +269,7 @@ class MetadataLog:
         await self.log.close(clean)
         if clean:
             self.note_synced(self.log.recovery_point)
+            await self._synced.sync()
         self._synced.close()
         self.snapshots.close()
 

@@ -133,6 +133,14 @@ class RaftNode:
             bootstrap=tuple(self._bootstrap),
         )
         logger.info("raft_started", state=self.core.state.describe(), needs_end=opened.needs_end)
+        if self.config.voters and opened.history.voters_offset is not None:
+            # Harmless now, not so on the day on which this disk is replaced by an empty one.
+            logger.warning(
+                "static_voters_ignored",
+                reason="the voters are in the metadata log, so controller.quorum.voters counts no "
+                "more, but with an empty log it would: set controller.quorum.bootstrap.servers "
+                "in its place",
+            )
         self._started = True
         self.tell(Started())
         self._plan_cleaning()

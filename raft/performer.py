@@ -18,6 +18,7 @@ from net.handlers import CloseConnection, Later
 from raft import effects as fx
 from raft.applier import Applier, decode_batch
 from raft.events import LogSynced, ServeParked, SnapshotFrozen, VoterProbed
+from raft.hardening import Hardening
 from raft.listener import CommittedBatch, LeaderAndEpoch
 from raft.messages import FetchResponse, FetchSnapshotResponse, Response
 from raft.requests import Call, Slice
@@ -66,6 +67,7 @@ class Performer:
         self._blocked_by: asyncio.Task[None] | None = None
         self._sync_task: asyncio.Task[None] | None = None
         self._sync_wanted = False
+        self._hardening = Hardening(node.log, node.fail_for)
         self._truncations = 0
         self._serve_asked = False
         self._committed: int | None = None  # to be applied after the sync
@@ -230,6 +232,7 @@ class Performer:
             self.fsyncs += 1
             if truncations == self._truncations and not self._node.stopped:
                 self._log.note_synced(end)
+                self._hardening.moved()
                 self._node.tell(LogSynced(end, truncations))
             if self._committed is not None:
                 asyncio.get_running_loop().call_soon(self._apply_committed)
@@ -392,5 +395,6 @@ class Performer:
         ]
         if tasks:
             await asyncio.wait(tasks)
+        await self._hardening.close()
         await self._snapshot_server.close()
         self._drop_part()

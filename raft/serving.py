@@ -8,7 +8,7 @@ otherwise it is parked until there are, or its wait is over.
 from __future__ import annotations
 
 from raft.effects import SendResponse
-from raft.elections import learn, names
+from raft.elections import leads_fork, learn, names
 from raft.following import leader_lost
 from raft.leading import answer_fetch, commit, heard_from, progress_of
 from raft.log_view import Diverging, NeedsSnapshot
@@ -154,6 +154,8 @@ def on_fetch_snapshot(q: Quorum, token: int, request: FetchSnapshotRequest) -> N
 
 
 def on_begin_epoch(q: Quorum, token: int, request: BeginEpochRequest) -> None:
+    if leads_fork(q, request.leader_id, request.voter, request.epoch):
+        return
     error = _announcement_error(q, request.leader_id, request.epoch, request.leader_address)
     if error == ErrorCode.none:
         learn(q, request.leader_id, request.epoch, request.leader_address)

@@ -16,6 +16,7 @@ from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, decode_records, read_he
 from wire.control import ControlType, Voter, decode_control, voters_of
 from wire.errors import DecodeError
 from world.env import DiskError, Env, File
+from world.slices import Work, run_in_slices
 
 SUFFIX = ".checkpoint"
 PART = ".part"
@@ -24,6 +25,7 @@ DAMAGED = ".damaged"
 BOOTSTRAP = OffsetAndEpoch(0, 0)
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 _READ_BYTES = 1 << 20
+_SLICE_BYTES = 16 << 20  # read at a time, where a whole file is
 
 
 def file_name(snapshot: OffsetAndEpoch) -> str:
@@ -80,14 +82,20 @@ def batches(file: File) -> Iterator[tuple[BatchHeader, bytes]]:
         position += header.length
 
 
-def examine(file: File, snapshot: OffsetAndEpoch) -> SnapshotFacts:
-    """Read a whole file; SnapshotUnusable if it isn't a complete snapshot."""
+def examine(file: File, snapshot: OffsetAndEpoch) -> Work[SnapshotFacts]:
+    """Read a whole file, in slices (see `world.slices`); SnapshotUnusable if it isn't a complete
+    snapshot."""
     timestamp_ms, kraft_version = 0, 0
     voters: tuple[Voter, ...] | None = None
     last = -1
     first = True
+    read = 0
     for header, data in batches(file):
         last = -1
+        read += header.length
+        if read >= _SLICE_BYTES:
+            read = 0
+            yield
         if header.is_control:
             for record in decode_records(data, 0, header):
                 control = decode_control(record.key, record.value)
@@ -167,7 +175,7 @@ class SnapshotStore:
                 continue
             file = self._disk.open(path)
             try:
-                facts = await self._env.run_blocking(examine, file, snapshot)
+                facts = await run_in_slices(self._env, examine(file, snapshot))
             except (SnapshotUnusable, DecodeError) as error:
                 self.unusable[path] = str(error)
             else:
@@ -219,7 +227,7 @@ class SnapshotStore:
         file = self.open(snapshot)
         assert file is not None, snapshot
         try:
-            await self._env.run_blocking(examine, file, snapshot)
+            await run_in_slices(self._env, examine(file, snapshot))
         except (SnapshotUnusable, DecodeError, DiskError) as error:
             if snapshot not in self.complete:
                 return  # dropped meanwhile, and closed with that
@@ -248,7 +256,7 @@ class SnapshotStore:
         It is closed either way.
         """
         try:
-            facts: SnapshotFacts = await self._env.run_blocking(examine, part, snapshot)
+            facts = await run_in_slices(self._env, examine(part, snapshot))
             await part.sync()
             part.close()
             self._disk.rename(part.path, self.path(snapshot))

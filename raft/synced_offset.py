@@ -1,8 +1,9 @@
 """The file `pykraft-synced-offset`: how far the metadata log was known to be durable.
 
-Written right after each fsync of the log, itself without one: it may lag behind the truth after
-a power cut, never run ahead of it. At start, what ends the log below this offset is damage, not
-a torn tail. Two slots are written in turn, so that one of them is whole whatever happens:
+Written right after each fsync of the log and synced a second later (`raft.hardening`): after a
+power cut it may lag behind the truth by so much, and never runs ahead of it. At start, what ends
+the log below this offset is damage, not a torn tail. Two slots are written in turn, so that one of
+them is whole whatever happens:
 
     slot: magic "pkso" | int64 count of writes | int64 offset | CRC-32C of the 20 bytes before
 """
@@ -23,7 +24,8 @@ _MAGIC = b"pkso"
 
 
 class SyncedOffset:
-    """The file, open. `offset` is what it says: all below it was durable; 0 for a new file."""
+    """The file, open. `offset` is what it says: all below it was durable; 0 for a new file.
+    `synced` tells whether the file itself is durable as it is."""
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
@@ -31,6 +33,7 @@ class SyncedOffset:
         self._file: File = disk.open(self._path, create=True)
         self._writes = 0
         self.offset = 0
+        self.synced = False  # a process that was killed leaves what it wrote in the page cache
         data = self._file.pread(2 * _SLOT_BYTES, 0)
         for position in (0, _SLOT_BYTES):
             slot = data[position : position + _SLOT_BYTES]
@@ -47,6 +50,7 @@ class SyncedOffset:
         slot = head + _CRC.pack(crc32c(head)) + bytes(_SLOT_BYTES - _SLOT.size - _CRC.size)
         self._file.pwrite(slot, self._writes % 2 * _SLOT_BYTES)
         self.offset = offset
+        self.synced = False
 
     def advance(self, offset: int) -> None:
         """All below `offset` is durable now."""
@@ -59,13 +63,19 @@ class SyncedOffset:
         if offset < self.offset:
             self._write(offset)
             self._write(offset)
-            await self._file.sync()
+            await self.sync()
 
     async def hold(self, offset: int) -> None:
         """Records below `offset` are missing and were durable once: durable on return, so that
         it is known after a restart in the middle of fetching them back, too."""
         if offset > self.offset:
             self._write(offset)
+            await self.sync()
+
+    async def sync(self) -> None:
+        """Make the file durable as it is now, unless it is. Raises SyncFailed."""
+        if not self.synced:
+            self.synced = True  # false again if it is written to while we wait
             await self._file.sync()
 
     def close(self) -> None:

@@ -3,7 +3,8 @@
 A run is a function of its seed: the cluster comes up, faults drawn from the seed hit it, then all
 is healed, it must converge, and what the clients were told is judged (docs/testing.md). Exits 1
 and names the failing seeds if a rule is broken. `--seed S` replays one; with `--trace` it tells
-the story: a line an event, with the number of the line that it follows from.
+the story: a line an event, with the number of the line that it follows from. `--shrink` prints the
+few faults that it takes, as a plan for `--plan`: `--seed S --shrink > FILE`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -33,7 +34,20 @@ from simulation.trial import Verdict, run_trial
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_SEEDS = range(20)
+DEFAULT_NODES = (3, 3)
 NODES_MAX = 20
+# What a run must have had to be worth something; told first.
+EVENTS = (
+    "elections",
+    "truncations of the metadata log",
+    "truncations of partition logs",
+    "snapshots fetched",
+    "ISR changes",
+    "unclean shutdowns",
+    "membership changes",
+)
+# How the names of other counts begin, and the headings under which they are told.
+GROUPS = {"fault ": "faults", "left out ": "outside the budget, left out", "call ": "calls"}
 console = Console(stderr=True)
 
 
@@ -56,6 +70,8 @@ class Sweep:
     cpu_s: float = 0.0
     runs: int = 0
     coverage: Counter[str] = field(default_factory=Counter)
+    # The least that a run without a failure had.
+    least: dict[str, float] = field(default_factory=dict)
     failures: list[Verdict] = field(default_factory=list)
 
     def add(self, verdict: Verdict, cpu_s: float) -> None:
@@ -66,6 +82,13 @@ class Sweep:
         if verdict.rule is not None:
             self.failures.append(verdict)
             self.failures.sort(key=lambda failure: failure.seed)
+            return
+        had = {
+            "virtual_s": verdict.at_ms / 1000,
+            "calls": verdict.coverage.get("calls", 0),
+            "faults": verdict.coverage.get("faults", 0),
+        }
+        self.least = {name: min(had[name], self.least.get(name, had[name])) for name in had}
 
     def document(self) -> dict[str, object]:
         """The form of `--json`."""
@@ -73,6 +96,7 @@ class Sweep:
             "seeds": [self.seeds.start, self.seeds.stop],
             "virtual_s": round(self.virtual_s, 3),
             "cpu_s": round(self.cpu_s, 3),
+            "least": self.least,
             "coverage": dict(sorted(self.coverage.items())),
             "failures": [
                 {
@@ -138,7 +162,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seeds", type=_seeds, metavar="A:B", help="these, A <= seed < B (0:20)")
     which.add_argument("--seed", type=_seed, metavar="S", help="this one alone")
-    parser.add_argument("--nodes", type=_nodes, default=(3, 3), metavar="C+B", help="(3+3)")
+    parser.add_argument("--nodes", type=_nodes, default=DEFAULT_NODES, metavar="C+B", help="(3+3)")
     parser.add_argument(
         "--steps",
         type=_count,
@@ -147,7 +171,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--plan", type=_plan, metavar="FILE", help="these faults, as printed")
     parser.add_argument("--trace", action="store_true", help="tell the story of --seed on stdout")
-    parser.add_argument("--shrink", action="store_true", help="make the plan of --seed small")
+    parser.add_argument("--shrink", action="store_true", help="find the few faults of --seed")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument(
         "--workers", type=_count, default=os.cpu_count() or 1, metavar="N", help="processes"
@@ -156,16 +180,18 @@ def parse(words: list[str]) -> argparse.Namespace:
     for name in ("trace", "shrink", "plan"):
         if getattr(options, name) and options.seed is None:
             parser.error(f"--{name} goes with --seed S")
-    if options.trace and options.json:
-        parser.error("--trace tells in words: it doesn't go with --json")
+    if options.json and (options.trace or options.shrink):
+        parser.error("--json is for the document of a sweep, without --trace and --shrink")
     return options
 
 
 # -- running --------------------------------------------------------------------------------------
 
 
-def run_one(seed: int, setting: Setting, *, telling: bool = False) -> tuple[Verdict, float]:
-    """One seed and the CPU seconds that it took."""
+def run_one(
+    seed: int, setting: Setting, *, telling: bool = False, limit_ms: int | None = None
+) -> tuple[Verdict, float]:
+    """One seed, to `limit_ms` of virtual time if that is given, and the CPU seconds it took."""
     # The last world goes; what stays needs no looking at when the next one does.
     gc.collect()
     gc.freeze()
@@ -177,6 +203,7 @@ def run_one(seed: int, setting: Setting, *, telling: bool = False) -> tuple[Verd
             controllers=setting.controllers,
             brokers=setting.brokers,
             telling=telling,
+            limit_ms=limit_ms,
             chaos_steps=setting.steps,
         )
     except Exception:  # noqa: BLE001 - the seed has to be known, whatever it is
@@ -222,21 +249,19 @@ def sweep(seeds: range, setting: Setting, workers: int) -> Sweep:
 def shrink(verdict: Verdict, setting: Setting) -> Plan:
     """The part of a failing plan without any entry of which the rule holds."""
     limit_ms = verdict.at_ms * 3 // 2
+    runs = 0
 
     def fails(plan: Plan) -> bool:
-        again = run_trial(
-            verdict.seed,
-            plan,
-            controllers=setting.controllers,
-            brokers=setting.brokers,
-            limit_ms=limit_ms,
-            chaos_steps=setting.steps,
-        )
-        status.update(f"{len(plan)} faults: {again.rule or 'no rule broken'}")
+        nonlocal runs
+        runs += 1
+        again, _ = run_one(verdict.seed, replace(setting, plan=plan), limit_ms=limit_ms)
+        status.update(f"run {runs}, {len(plan)} faults: {again.rule or 'no rule broken'}")
         return again.rule == verdict.rule
 
     with console.status(f"{len(verdict.plan)} faults") as status:
-        return ddmin(verdict.plan, fails)
+        small = ddmin(verdict.plan, fails)
+    _say(f"{len(small)} of {len(verdict.plan)} faults are enough ({runs} runs)")
+    return small
 
 
 # -- telling --------------------------------------------------------------------------------------
@@ -260,29 +285,52 @@ def _commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+def _say(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in counts.items())
+
+
 def tell(made: Sweep, setting: Setting) -> None:
     """What a person wants to know, on stderr; failures and how to replay them last."""
-    counts = ", ".join(f"{count} {name}" for name, count in sorted(made.coverage.items()))
-    console.print(f"happened: {counts}", markup=False, highlight=False)
-    console.print(
+    rest = dict(sorted(made.coverage.items()))
+    _say(f"happened: {_counts({name: rest.pop(name, 0) for name in EVENTS})}")
+    for prefix, heading in GROUPS.items():
+        group = {
+            name.removeprefix(prefix): n for name, n in rest.items() if name.startswith(prefix)
+        }
+        rest = {name: n for name, n in rest.items() if not name.startswith(prefix)}
+        if group:
+            _say(f"{heading}: {_counts(group)}")
+    _say(f"and: {_counts(rest)}")
+    _say(
         f"{made.runs} seeds, {made.virtual_s:.0f} virtual s in {made.cpu_s:.1f} CPU s: "
-        f"{_speed(made)}",
-        highlight=False,
+        f"{_speed(made)}"
     )
+    if made.least:
+        least = (f"{n:,.5g} {name.replace('_', ' ')}" for name, n in made.least.items())
+        _say(f"each at least {', '.join(least)}")
     for failure in made.failures[:5]:
-        console.print(
-            f"replay: scripts/simulate --seed {failure.seed} "
-            f"--nodes {setting.controllers}+{setting.brokers}"
-            f"{f' --steps {setting.steps}' if setting.steps else ''} --trace   "
-            f"(commit {_commit()}, Python {platform.python_version()})",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        plan = "FILE" if setting.plan else ""
+        _say(f"replay: {_command(failure.seed, setting, plan)} --trace")
 
 
-def replay(seed: int, setting: Setting, *, small: bool) -> int:
-    """Tells a seed's story on stdout: it depends on the seed alone."""
+def _command(seed: int, setting: Setting, plan: str = "") -> str:
+    """How to run a seed again; `plan` is the file that its faults are in."""
+    nodes = (setting.controllers, setting.brokers)
+    words = [
+        f"scripts/simulate --seed {seed}",
+        f"--plan {plan}" if plan else "",
+        f"--nodes {nodes[0]}+{nodes[1]}" if nodes != DEFAULT_NODES else "",
+        f"--steps {setting.steps}" if setting.steps else "",
+    ]
+    return " ".join(word for word in words if word)
+
+
+def replay(seed: int, setting: Setting) -> int:
+    """Tells a seed's story on stdout: it depends on the seed, and the plan given, alone."""
     verdict, _ = run_one(seed, setting, telling=True)
     for line in verdict.story:
         print(line)
@@ -291,7 +339,22 @@ def replay(seed: int, setting: Setting, *, small: bool) -> int:
         print(f"seed {seed}: every rule holds")
         return 0
     print(_in_words(verdict))
-    print(f"faults:\n{to_json(shrink(verdict, setting) if small else verdict.plan)}")
+    print(f"faults:\n{to_json(verdict.plan)}")
+    return 1
+
+
+def make_small(seed: int, setting: Setting, *, telling: bool) -> int:
+    """Prints the few faults that break the same rule, as a plan, or with `telling` their story."""
+    verdict, _ = run_one(seed, setting)
+    if verdict.rule is None:
+        _say(f"seed {seed}: every rule holds, there is nothing to make small")
+        return 0
+    _say(_in_words(verdict))
+    small = replace(setting, plan=shrink(verdict, setting))
+    if telling:
+        return replay(seed, small)
+    print(to_json(small.plan or []))
+    _say(f"their story, once kept in FILE: {_command(seed, setting, 'FILE')} --trace")
     return 1
 
 
@@ -299,19 +362,21 @@ def main(words: list[str]) -> int:
     """Returns the exit code."""
     options = parse(words)
     setting = Setting(*options.nodes, options.steps, options.plan)
+    if options.shrink:
+        return make_small(options.seed, setting, telling=options.trace)
     if options.trace:
-        return replay(options.seed, setting, small=options.shrink)
+        return replay(options.seed, setting)
     seeds = range(options.seed, options.seed + 1) if options.seed is not None else options.seeds
     made = sweep(seeds or DEFAULT_SEEDS, setting, options.workers)
     if options.json:
         print(json.dumps(made.document()))
     tell(made, setting)
-    if options.shrink and made.failures:
-        print(to_json(shrink(made.failures[0], setting)), file=sys.stderr)
     if made.failures:
         failed = ", ".join(f"{failure.seed} ({failure.rule})" for failure in made.failures)
         print(
-            f"simulate: {len(made.failures)} of {made.runs} seeds failed: {failed}", file=sys.stderr
+            f"simulate: {len(made.failures)} of {made.runs} seeds failed: {failed} "
+            f"(commit {_commit()}, Python {platform.python_version()})",
+            file=sys.stderr,
         )
         return 1
     return 0

@@ -153,12 +153,12 @@ async def run_node(config: NodeConfig, machine: Machine, env: Env) -> None:
     machine.on_stop = stop.set
     node = machine.node = Node(env, config)
     try:
-        await node.start()
-        loop = asyncio.get_running_loop()
-        waits = [loop.create_task(stop.wait()), loop.create_task(node.failed())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        if await node.start_unless(stop):
+            loop = asyncio.get_running_loop()
+            waits = [loop.create_task(stop.wait()), loop.create_task(node.failed())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
     finally:
         await node.stop()
     if node.failure is not None:

@@ -85,6 +85,11 @@ class MachineDisk:
         """Each sync takes up to so much longer, until then."""
         self._extra_us, self._extra_until_us = extra_us, until_us
 
+    @property
+    def backlog_ms(self) -> int:
+        """How long a sync that begins now waits for those that are under way."""
+        return max(0, self._busy_until_us - self._world.scheduler.now_us) // 1000
+
     async def run_blocking(self, function: Callable[..., Any], *args: Any) -> Any:
         """Does blocking work at the end of the time that it takes; see `break_off`."""
         loop = self._loop

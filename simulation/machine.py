@@ -12,14 +12,21 @@ from simulation.disk import MachineClock, MachineDisk
 from simulation.loop import NodeDead, NodeLoop
 from simulation.network import Network
 from simulation.world import World
-from wire.errors import FatalError, KafkaError
+from wire.errors import FatalError
+from wire.exits import EXIT_LOG_DIRECTORY_FAILED, EXIT_METADATA_DISK_FAILED
 from world.env import ChanceIds, DiskError, Env
 
 Main = Callable[["Machine", Env], Coroutine[Any, Any, None]]
 OnError = Callable[["Machine", str, BaseException | None], None]
 
-_REFUSALS = (FatalError, KafkaError, OSError, DiskError)
-"""With these a node's process ends in order: it says why and exits."""
+_DISK_EXITS = (EXIT_LOG_DIRECTORY_FAILED, EXIT_METADATA_DISK_FAILED)
+
+
+def _disk_failed(error: BaseException) -> bool:
+    """Whether a process ended because its disk refused something: nothing else may end one."""
+    if isinstance(error, FatalError):
+        return error.exit_code in _DISK_EXITS
+    return isinstance(error, DiskError)
 
 
 class Machine:
@@ -224,16 +231,18 @@ class Machine:
             reason = getattr(error, "reason", str(error))
             self._world.count("exits")
             self._world.tell(self.name, f"exits: {reason}")
-            if not isinstance(error, _REFUSALS):
+            if not _disk_failed(error):
                 self._on_error(self, "the process crashed", error)
-        self._end(power=False)
+        self._end(power=False, in_order=error is None)
 
     def _loop_error(self, loop: NodeLoop, context: dict[str, Any]) -> None:
         self._on_error(self, str(context.get("message")), context.get("exception"))
 
-    def _end(self, *, power: bool) -> None:
+    def _end(self, *, power: bool, in_order: bool = False) -> None:
         loop = self.loop
         assert loop is not None
+        if not in_order:
+            self._world.count("unclean shutdowns")
         self._doom = None
         self.machine_disk.break_off()
         loop.dead = True

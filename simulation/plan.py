@@ -280,7 +280,7 @@ def _beyond(cast: Cast) -> tuple[str, ...]:
 
 
 def draw(seed: int, cast: Cast, *, start_ms: int, end_ms: int, without: Sequence[str] = ()) -> Plan:
-    """A seed's plan: at least 44 faults from `start_ms` to `end_ms`, in order of time.
+    """A seed's plan: at least 52 faults from `start_ms` to `end_ms`, in order of time.
 
     `without` are kinds that the cluster at hand can't take.
     """
@@ -290,7 +290,7 @@ def draw(seed: int, cast: Cast, *, start_ms: int, end_ms: int, without: Sequence
     kinds = [kind for kind in possible if chance.random() < 0.45]
     kinds += [kind for kind in ("kill", "power", "cut") if not kinds and kind in possible]
     plan: Plan = []
-    count = chance.choice((44, 52, 64))
+    count = chance.choice((52, 60, 72))
     for _ in range(chance.randint(1, 6)):
         combination = chance.choice(_COMBINATIONS)
         made = combination(chance, cast, chance.randint(start_ms, end_ms))

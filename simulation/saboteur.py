@@ -4,7 +4,8 @@ A plan was made without knowing the run. When a fault's time has come, its targe
 what would leave the budget is weakened (a power cut to a kill) or left out:
 
 - Synced data is damaged on one controller at a time, the next only when that one has healed; only
-  records below the synced offset that its disk says, since above it damage is a torn tail.
+  records below the synced offset that its disk says, since above it damage is a torn tail. How far
+  that offset has to reach, and that such damage is noticed, is checked.
 - A broker loses unsynced data only while every partition of it has all its replicas in sync, and
   until it is back in all of them no other broker is hit by anything that may take it out. With
   eligible leader replicas one more may be, while a third stays unhurt.
@@ -23,17 +24,12 @@ from metadata.features import ELIGIBLE_LEADER_REPLICAS
 from metadata.image import MetadataImage
 from metadata.records.types import NO_LEADER
 from pykraft.node import Node
-from raft.config import DIRECTORY
-from raft.synced_offset import SyncedOffset
+from simulation import damage
 from simulation.checks.watcher import Watcher
 from simulation.clients.operator import Change, Operator
-from simulation.cluster import DATA
 from simulation.machine import Machine
 from simulation.plan import ACTIVE, Cast, Fault, Plan, Target
 from simulation.run import Simulation
-from storage import names
-from wire.batch import iter_headers
-from wire.errors import DecodeError
 
 _LOOK_EVERY_MS = 20
 _RESTART_AFTER_MS = 1_000
@@ -57,6 +53,7 @@ class Saboteur:
         self._topic = topic
         self._up_at: dict[int, int] = {}
         self._next_ops: dict[int, Fault] = {}
+        self._durability = damage.Durability()
         self._reboots: dict[int, None] = {}
         # Brokers that lost unsynced data, with the offset of the metadata log at that time.
         self._lossy: dict[int, int] = {}
@@ -227,6 +224,7 @@ class Saboteur:
         for machine in self._simulation.machines:
             node_id = machine.number
             if machine.running:
+                self._durability.look(machine, now_ms)
                 continue
             self._has_ended(node_id)
             if node_id not in self._up_at:
@@ -281,7 +279,7 @@ class Saboteur:
         machine = self._simulation.machine(node_id)
         if not self._may_lose(node_id):
             return self._kill(fault, node_id)
-        machine.kill(power=True)
+        self._durability.cut_power(machine, self._simulation.now_ms)
         self._down(node_id, int(fault.args["down_ms"]))
         return True
 
@@ -394,14 +392,14 @@ class Saboteur:
         if self.operator is None or not self.operator.idle:
             return False  # with a voter out, one more is a majority
         machine = self._simulation.machine(node_id)
-        machine.kill(power=True)
+        self._durability.cut_power(machine, self._simulation.now_ms)
         self._down(node_id, int(fault.args["down_ms"]))
-        synced, places = covered_bytes(machine)
-        if not places:
+        synced, batches = damage.covered_batches(machine)
+        if not batches:
             return False
-        path, position = places[int(fault.args["place"] * len(places))]
-        machine.flip_bit(path, position, 0x10)
-        self._watcher.quorum.spoiled[node_id] = synced
+        batch, position = damage.choose(batches, fault.args["place"])
+        machine.flip_bit(batch.path, position, 0x10)
+        self._watcher.quorum.spoil(node_id, synced, batch)
         return True
 
     def _member(self, fault: Fault, node_id: int) -> bool:
@@ -440,23 +438,3 @@ class Saboteur:
     def _clock(self, fault: Fault, node_id: int) -> bool:
         self._simulation.machine(node_id).clock_jump(int(fault.args["jump_ms"]))
         return True
-
-
-def covered_bytes(machine: Machine) -> tuple[int, list[tuple[str, int]]]:
-    """Up to which offset the metadata log is known to have been durable, by the disk of a machine
-    that is down, and (path, position) of every byte of it."""
-    disk = machine.disk.mount()
-    directory = f"{DATA}/{DIRECTORY}"
-    synced = SyncedOffset(disk, directory).offset
-    found = []
-    for name in disk.list_dir(directory):
-        if names.base_offset_of(name, names.LOG) is None:
-            continue
-        path = f"{directory}/{name}"
-        try:
-            for position, header in iter_headers(disk.read_bytes(path)):
-                if header.next_offset <= synced:
-                    found += [(path, position + i) for i in range(header.length)]
-        except DecodeError:
-            continue  # behind an earlier damage
-    return synced, found

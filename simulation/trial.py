@@ -1,7 +1,7 @@
 """One seed: a cluster under its fault plan with clients at work, then healed, then judged.
 
-    boot, topics made  |  chaos: the plan's faults  |  healed: it must converge  |  all is judged
-    0 s                5 s                          100 s                        at most 130 s
+    boot, topics made | chaos: the plan's faults | healed: must converge | calm  | read and judged
+    0 s               5 s                        112 s                   < 137 s | 120 s or later
 
 A run is a function of its seed and plan. It ends with a `Verdict`; a broken rule is in it, and is
 not raised.
@@ -20,7 +20,7 @@ from uuid import UUID
 from broker.replica import Replica
 from metadata.features import ELIGIBLE_LEADER_REPLICAS
 from metadata.records.types import NO_LEADER
-from simulation.checks import Violation
+from simulation.checks import Violation, require
 from simulation.checks.watcher import Watcher
 from simulation.clients.admin import CONFIG, AdminClient, create_topic
 from simulation.clients.links import Client, Links, NoAnswer, NotSent
@@ -38,10 +38,13 @@ from wire.apis import ApiKey, ErrorCode
 from wire.uuids import to_text
 
 CHAOS_BEGINS_MS = 5_000
-CHAOS_ENDS_MS = 100_000
+CHAOS_ENDS_MS = 112_000
 CONVERGE_MAX_MS = 25_000
+ANSWER_MAX_MS = 10_000
+CALM_UNTIL_MS = 120_000
 READ_BACK_MAX_MS = 5_000
 PARTITIONS = 2
+MIN_ISR = 2
 CAREFUL, LOOSE, LATE = "careful", "loose", "late"
 """The topics of the data clients: acks=all only; acks 0 and 1; one made after the chaos."""
 
@@ -72,7 +75,7 @@ def properties(seed: int) -> dict[str, str]:
     """The settings of a seed's nodes: short times, small logs, so that much happens."""
     chance = _settings(seed)
     return {
-        "min.insync.replicas": "2",
+        "min.insync.replicas": str(MIN_ISR),
         "replica.lag.time.max.ms": chance.choice(("1500", "4000")),
         "leader.imbalance.check.interval.seconds": chance.choice(("5", "60")),
         "controller.quorum.fetch.timeout.ms": chance.choice(("1000", "2000")),
@@ -133,7 +136,7 @@ class Trial:
                 without=() if self.dynamic else ("member",),
             )
         self.plan = plan
-        self.watcher = Watcher({machine.number: machine.disk for machine in machines})
+        self.watcher = Watcher({machine.number: machine.disk for machine in machines}, MIN_ISR)
         self.simulation.on_step.append(self.watcher.after_step)
         self.simulation.on_log.append(self.watcher.on_log)
         self.saboteur = Saboteur(self.simulation, cast, plan, self.watcher, CAREFUL)
@@ -192,6 +195,7 @@ class Trial:
             return
         self.saboteur.heal()
         self._converge()
+        self._stay_calm()
         self._read_back()
         self._judge()
 
@@ -256,21 +260,11 @@ class Trial:
 
     def _begin_work(self) -> None:
         for number, changes in enumerate((True, True, False)):
-            name = f"admin{number}"
-            _, env = self.simulation.client_env(name)
-            client = AdminClient(
-                env,
-                name,
-                self.controllers,
-                self.brokers,
-                self.history,
-                self._door(name),
-                # Reads cost little, and it takes many to meet a controller that was replaced.
-                every_ms=1_200 if changes else 350,
-                changes=changes,
-            )
+            # Reads cost little, and it takes many to meet a controller that was replaced.
+            every_ms = 1_200 if changes else 350
+            client = self._admin(f"admin{number}", every_ms=every_ms, changes=changes)
             self.clients.append(client)
-            self._spawn(name, client.run())
+            self._spawn(client.name, client.run())
         self.clients.append(self.operator)
         self._spawn("operator", self.operator.run())
         self._produce("idem", CAREFUL, acks=records.ALL, idempotent=True, every_ms=500)
@@ -279,6 +273,20 @@ class Trial:
         self._produce("zero", LOOSE, acks=0, idempotent=False, every_ms=900)
         for topic in (CAREFUL, LOOSE):
             self._consume(f"reader-{topic}", topic)
+
+    def _admin(self, name: str, *, every_ms: int, changes: bool) -> AdminClient:
+        _, env = self.simulation.client_env(name)
+        return AdminClient(
+            env,
+            name,
+            self.controllers,
+            self.brokers,
+            self.history,
+            self._door(name),
+            every_ms=every_ms,
+            changes=changes,
+            newest_led=self._newest_led,
+        )
 
     def _hired_operator(self) -> Operator:
         _, env = self.simulation.client_env("operator")
@@ -325,6 +333,12 @@ class Trial:
             and partition.leader == node_id
             and replica.core.leader_epoch == partition.leader_epoch
         )
+
+    def _newest_led(self, node_id: int) -> int | None:
+        """The newest epoch in which the quorum had a leader, if that is this node."""
+        leaders = self.watcher.quorum.facts.leaders
+        newest = max(leaders)
+        return newest if leaders[newest] == node_id else None
 
     def _consume(self, name: str, topic: str) -> Consumer:
         _, env = self.simulation.client_env(name)
@@ -416,6 +430,29 @@ class Trial:
         simulation.tell("trial", f"converged in {simulation.now_ms - begin_ms} ms")
         simulation.world.count("convergence ms", simulation.now_ms - begin_ms)
 
+    def _stay_calm(self) -> None:
+        """Where nothing goes wrong, every client is served and the quorum's leader stays."""
+        begin = len(self.history.calls)
+        elections = self.watcher.quorum.counts["elections"]
+        # To acks=0 nobody answers; the operator rests.
+        silent = ["operator", *(producer.name for producer in self.producers if not producer.acks)]
+
+        def answered() -> str | None:
+            served = {
+                call.client
+                for call in self.history.calls[begin:]
+                if call.outcome is Outcome.OK or call.result in (topics.EXISTS, topics.ABSENT)
+            }
+            names = [client.name for client in self.clients if client.name not in silent]
+            missing = [name for name in names if name not in served]
+            return f"{missing} had no answer" if missing else None
+
+        self._wait(answered, ANSWER_MAX_MS, "a healed cluster answers every client")
+        if self._chaos_steps is None:
+            self._go_on(CALM_UNTIL_MS)
+        more = self.watcher.quorum.counts["elections"] - elections
+        require(more == 0, "a leader with a majority stays", f"{more} elections in a healed quorum")
+
     def _missing(self, end: int) -> str | None:
         """What a converged cluster has and this one has not."""
         for machine in self.simulation.machines:
@@ -465,6 +502,20 @@ class Trial:
         )
         for task in readers:
             self.final.update(task.result())
+        self._read_topics()
+        different = self.watcher.partitions.differences()
+        require(not different, "replicas are equal in the end", different)
+
+    def _read_topics(self) -> None:
+        """One more read of every topic that was ever asked for, to be judged with the others."""
+        reader = self._admin("last-admin", every_ms=0, changes=False)
+        names = [call.args["name"] for call in self.history.calls if call.kind in topics.KINDS]
+        task = self._spawn(reader.name, reader.read_all(dict.fromkeys(names)))
+        self._wait(
+            lambda: None if task.done() else "topics can't be read",
+            READ_BACK_MAX_MS,
+            "a healed cluster can be read",
+        )
 
     def _judge(self) -> None:
         records.judge(

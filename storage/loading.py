@@ -28,6 +28,7 @@ from storage.segment import (
 from wire import checkpoints, partition_metadata
 from wire.errors import DamagedFile
 from world.env import Env
+from world.slices import run_in_slices
 
 _NO_LIMIT = 2**63 - 1
 _ZERO_TAIL = 64
@@ -214,8 +215,8 @@ class Loader:
     ) -> Scan:
         file = self._disk.open(self._path(names.segment_file(base, names.LOG)))
         try:
-            scan: Scan = await self._env.run_blocking(
-                scan_segment, file, base, expected, rules, self.epochs, producers
+            scan = await run_in_slices(
+                self._env, scan_segment(file, base, expected, rules, self.epochs, producers)
             )
         finally:
             file.close()

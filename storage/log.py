@@ -21,13 +21,14 @@ from storage.index import ActiveIndex
 from storage.loading import Loader, OpenOptions, Recovery, remove_segment_files
 from storage.producers import Duplicate, ProducerState
 from storage.reading import LogReader, Slice
-from storage.scan import Damage, Scan, ScanRules, scan_segment
+from storage.scan import Damage, ScanRules, scan_segment
 from storage.segment import Segment, create_segment, rebuild_tail, stored_index
 from storage.trash import Trash
 from wire import partition_metadata
 from wire.batch import BatchHeader
 from wire.errors import DamagedFile, ErrorCode, KafkaError
 from world.env import Buffer, DiskError, DiskFull, Env
+from world.slices import run_in_slices
 
 _MAX_SEGMENT = 2**31 - 1
 
@@ -306,8 +307,9 @@ class Log:
             if segment is self.active:
                 break
             base = segment.base_offset
-            scan: Scan = await self.env.run_blocking(
-                scan_segment, segment.file, base, base, rules, LeaderEpochs(), ProducerState()
+            scan = await run_in_slices(
+                self.env,
+                scan_segment(segment.file, base, base, rules, LeaderEpochs(), ProducerState()),
             )
             found += scan.damage
             if scan.problem is not None:

@@ -22,7 +22,7 @@ from storage.log import Log
 from wire import checkpoints, clean_shutdown, meta_properties
 from wire.errors import DamagedFile
 from wire.meta_properties import MetaProperties
-from world.env import Env, Lock
+from world.env import DiskError, Env, Lock
 
 TopicPartition = tuple[str, int]
 
@@ -63,14 +63,18 @@ class LogDirectory:
         self._written_cleaned: dict[TopicPartition, int] = {}
         self._written_points: dict[TopicPartition, int] = {}
         self._doomed: list[tuple[int, str]] = []
-        self._opened: dict[TopicPartition, None] = {}
+        # Partitions that were opened since the start, and whether that came to its end.
+        self._opened: dict[TopicPartition, bool] = {}
+        self._recovering: dict[TopicPartition, asyncio.Task[Any] | None] = {}
+        self._has_marker = False
+        self._marker = asyncio.Lock()
         self._writing: dict[str, asyncio.Event] = {}
         # Partitions taken out that the checkpoint files on the disk may still name.
         self._gone: dict[TopicPartition, None] = {}
 
     @classmethod
     async def open(cls, env: Env, path: str) -> LogDirectory:
-        """Lock the directory (made if absent), read its side files, take the clean marker off.
+        """Lock the directory (made if absent) and read its side files.
 
         Raises AlreadyLocked, DiskError, or DamagedFile if meta.properties makes no sense.
         """
@@ -101,15 +105,24 @@ class LogDirectory:
         except FileNotFoundError:
             pass
         else:
-            self.was_clean = True
+            self.was_clean = self._has_marker = True
             self.previous_broker_epoch = clean_shutdown.decode(marker)
-            # From the first write on, a stop without a word is not a clean one.
-            disk.remove(self._file(CLEAN_SHUTDOWN))
-            await disk.sync_dir(self.path)
         now_ms = self.env.clock.now_ms()
         for name in disk.list_dir(self.path):
             if names.is_marked_dir(name, "delete"):
                 self._doomed.append((now_ms, self._file(name)))
+
+    async def _take_marker_off(self) -> None:
+        """From the first touch on, a stop without a word is not a clean one; nor is it before this
+        is durable. Whoever only looked leaves the directory as clean as it was."""
+        async with self._marker:
+            if self._has_marker:
+                try:
+                    self.env.disk.remove(self._file(CLEAN_SHUTDOWN))
+                    await self.env.disk.sync_dir(self.path)
+                except FileNotFoundError as error:
+                    raise DiskError(self._file(CLEAN_SHUTDOWN), "remove", "it is gone") from error
+                self._has_marker = False
 
     def _file(self, name: str) -> str:
         return f"{self.path}/{name}"
@@ -155,6 +168,7 @@ class LogDirectory:
         """
         key = (topic, partition)
         assert key not in self.logs, f"{topic}-{partition} is open"
+        await self._take_marker_off()
         path = self.partition_path(topic, partition)
         is_new = not self.env.disk.is_dir(path)
         if is_new and key in self._gone:
@@ -164,21 +178,35 @@ class LogDirectory:
             await self.write_cleaned_offsets()
             await self.write_high_watermarks(self.high_watermarks)
             self._gone.clear()
-        log = await Log.open(
-            self.env,
-            path,
-            config,
-            recovery_point=self._recovery_points.get(key, 0),
-            clean=self.was_clean and not is_new and key not in self._opened,
-            log_start_offset=None if is_new else self._log_starts.get(key),
-            cleaned_to=0 if is_new else self._cleaned_offsets.get(key, 0),
-        )
+        clean = self.was_clean and not is_new and key not in self._opened
+        self._opened[key] = False
+        if not clean and not is_new:
+            self._recovering[key] = asyncio.current_task()
+        try:
+            log = await Log.open(
+                self.env,
+                path,
+                config,
+                recovery_point=self._recovery_points.get(key, 0),
+                clean=clean,
+                log_start_offset=None if is_new else self._log_starts.get(key),
+                cleaned_to=0 if is_new else self._cleaned_offsets.get(key, 0),
+            )
+        finally:
+            self._recovering.pop(key, None)
         if log.topic_id is None and topic_id is not None:
             await log.set_topic_id(topic_id)
         log.on_lowered_recovery_point = partial(self._recovery_point_fell, key)
-        self._opened[key] = None
+        self._opened[key] = True
         self.logs[key] = log
         return log
+
+    def stop_recovery(self) -> None:
+        """Break off what may take long: the tasks that recover a log now are cancelled, and those
+        logs are as a crash leaves them."""
+        for task in self._recovering.values():
+            if task is not None:
+                task.cancel()
 
     async def delete_log(self, topic: str, partition: int, delay_ms: int) -> None:
         """Take a partition out, durably; its files go with `delete_due` after `delay_ms`."""
@@ -190,6 +218,7 @@ class LogDirectory:
         return await self._mark(topic, partition, "stray")
 
     async def _mark(self, topic: str, partition: int, mark: str) -> str:
+        await self._take_marker_off()
         log = self.logs.pop((topic, partition), None)
         if log is not None:
             await log.close(clean=False)
@@ -312,7 +341,8 @@ class LogDirectory:
     async def close(self, *, clean: bool = True, broker_epoch: int = -1) -> None:
         """Close all logs. A clean close writes everything, the marker last.
 
-        The marker is left out if a log could not be closed cleanly; the error is raised.
+        The marker is left out if a log could not be closed cleanly, then the error is raised; and
+        if a partition here is not known to be sound, since its recovery did not come to its end.
         """
         try:
             await _each(list(self.logs.values()), lambda log: log.close(clean))
@@ -321,8 +351,9 @@ class LogDirectory:
                 await self.write_log_starts()
                 await self.write_cleaned_offsets()
                 await self._write_offsets(HIGH_WATERMARKS, lambda: self.high_watermarks)
-                marker = clean_shutdown.encode(broker_epoch)
-                await self.env.disk.replace(self._file(CLEAN_SHUTDOWN), marker)
+                if all(self._opened.get(key, self.was_clean) for key in self.partitions()):
+                    marker = clean_shutdown.encode(broker_epoch)
+                    await self.env.disk.replace(self._file(CLEAN_SHUTDOWN), marker)
         finally:
             self._lock.release()
 

@@ -14,6 +14,7 @@ from storage.scan import ScanRules, scan_segment
 from storage.segment import IndexIsWrong, Segment, Step, stored_index
 from wire.batch import BatchHeader
 from world.env import Disk, File
+from world.slices import run_at_once
 
 _MOST_HINTS = 64
 
@@ -147,7 +148,9 @@ class LogReader:
         assert isinstance(segment.index, StoredIndex), segment.file.path
         rules = ScanRules(interval=4096, check_crc=False)
         base = segment.base_offset
-        scan = scan_segment(segment.file, base, base, rules, LeaderEpochs(), ProducerState())
+        scan = run_at_once(
+            scan_segment(segment.file, base, base, rules, LeaderEpochs(), ProducerState())
+        )
         segment.index = scan.index
         segment.freeze(self._disk)
         segment.index = stored_index(self._disk, segment.directory, base)

@@ -1,7 +1,7 @@
 """Reading a segment from end to end after an unclean stop.
 
-A plain function over a file, so that it can run in a worker thread: it changes nothing but
-the producer state it is handed.
+Over a file alone, so that it can run in a worker thread, and in slices: it changes nothing but the
+epochs and the producer state it is handed.
 """
 
 from __future__ import annotations
@@ -15,8 +15,12 @@ from storage.producers import ProducerState
 from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, read_header
 from wire.errors import DecodeError
 from world.env import File
+from world.slices import Work
 
 _WINDOW = 1 << 20
+# Batches and bytes between two places where a scan may be left: some 20 ms of work.
+_SLICE_BATCHES = 4_096
+_SLICE_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +77,19 @@ def scan_segment(
     rules: ScanRules,
     epochs: LeaderEpochs,
     producers: ProducerState,
-) -> Scan:
-    """Walk a segment's batches from its first byte.
+) -> Work[Scan]:
+    """Walk a segment's batches from its first byte, in slices (see `world.slices`).
 
     `expected` is the offset that the log before it ends at. Epochs are assigned, and
     producers replayed from their `end_offset` on.
     """
     scan = Scan(ActiveIndex(rules.interval), expected)
+    slice_begin, batches = 0, 0
     for position, header, window, at in _frames(file, scan):
+        batches += 1
+        if batches >= _SLICE_BATCHES or position - slice_begin >= _SLICE_BYTES:
+            slice_begin, batches = position, 0
+            yield
         reason = _contradiction(header, base_offset, scan.next_offset, rules, epochs)
         if reason is None and rules.check_crc and not crc_ok(window, at, header.length):
             if header.next_offset <= rules.pass_damage_below:

@@ -107,6 +107,13 @@ def _format(options: argparse.Namespace) -> int:
             "note: with static voters (kraft.version 0) a controller that lost its disk can't be "
             "told from its former self: restore it only where the other voters are whole"
         )
+    elif config.voters and config.is_controller and options.cluster_id:
+        print(
+            f"note: controller.quorum.voters names this controller alone, so it begins a quorum of "
+            f"its own, even where cluster {cluster_id} has one: to join that, set "
+            "controller.quorum.bootstrap.servers in its place and format with "
+            "--no-initial-controllers"
+        )
     return 0
 
 
@@ -117,6 +124,13 @@ def _initial_voters(options: argparse.Namespace, config: NodeConfig) -> VoterSet
         raise CommandError(
             "--standalone and --initial-controllers are for a quorum without "
             "controller.quorum.voters: set controller.quorum.bootstrap.servers in its place"
+        )
+    if options.no_initial_controllers and config.voters and config.is_controller:
+        # Kafka takes it, and a controller that is named alone then elects itself.
+        raise CommandError(
+            "--no-initial-controllers is for a controller that finds its quorum, but on its empty "
+            "log controller.quorum.voters would be in force: set "
+            "controller.quorum.bootstrap.servers in its place"
         )
     if options.standalone:
         return standalone(config, real_env().ids.uuid())

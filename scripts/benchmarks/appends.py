@@ -33,6 +33,9 @@ class _Listener:
         self.done = asyncio.Event()
         self.leads = asyncio.Event()
 
+    async def prepare(self, batch: Any) -> None:
+        """Nothing takes long here."""
+
     def on_batch(self, batch: Any) -> None:
         self._left -= len(batch.values)
         if self._left <= 0:

@@ -134,8 +134,11 @@ def _once(fault: Fault, name: str) -> float:
     return seconds
 
 
-def next_topic(callers: list[calls.Caller], name: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Returns when one of them has committed the topic. BenchFailed if none does in time."""
+def next_topic(
+    callers: list[calls.Caller], name: str, timeout_s: float = TIMEOUT_S
+) -> calls.Caller:
+    """Returns when one of them has committed the topic, and which. BenchFailed if none does in
+    time."""
     request = calls.topics_of([name])
     due = dict.fromkeys(callers, 0.0)
     asked: dict[calls.Caller, None] = {}
@@ -149,7 +152,7 @@ def next_topic(callers: list[calls.Caller], name: str, timeout_s: float = TIMEOU
         for caller in [caller for caller in asked if caller.socket in readable]:
             (topic,) = caller.receive().topics
             if topic.error_code in COMMITTED:
-                return
+                return caller
             del asked[caller]
             due[caller] = time.monotonic() + RETRY_S
     raise BenchFailed(f"no topic was committed in {timeout_s:.0f} s")

@@ -46,6 +46,7 @@ GOALS = {
     "metadata-1M/memory-controller": 1500.0,
     "metadata-1M/memory-broker": 1500.0,
     "metadata-1M/create-topic": 20.0,
+    "metadata-1M/create-topic-p99": 20.0,
     "metadata-1M/snapshot-wait": 50.0,
 }
 

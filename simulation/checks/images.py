@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from uuid import UUID
 
 from metadata.image import MetadataImage, PartitionRegistration
 from metadata.records.types import NO_LEADER, RECOVERY_RECOVERED
@@ -73,6 +72,9 @@ class ImageChecks:
             self._step(before, image)
 
     def _step(self, before: MetadataImage | None, after: MetadataImage) -> None:
+        if before is not None:
+            self._brokers(before, after)
+            self._producer_ids(before, after)
         old = None if before is None else before.topics.by_id
         if old is after.topics.by_id:
             return
@@ -85,10 +87,41 @@ class ImageChecks:
                 if earlier is not partition and earlier != partition:
                     self._partition(after, topic.name, index, earlier, partition)
                     if earlier is None and before is not None:
-                        self._created(before, topic_id, index)
+                        self.counts["partitions created"] += 1
 
-    def _created(self, before: MetadataImage, topic_id: UUID, index: int) -> None:
-        self.counts["partitions created"] += 1
+    def _brokers(self, before: MetadataImage, after: MetadataImage) -> None:
+        """Every life of a broker has a newer epoch; one that is fenced leads nothing."""
+        if after.brokers is before.brokers:
+            return
+        for broker_id, broker in after.brokers.items():
+            known = before.brokers.get(broker_id)
+            if known is broker:
+                continue
+            if known is not None:
+                same = known.incarnation_id == broker.incarnation_id
+                require(
+                    broker.epoch > known.epoch or (same and broker.epoch == known.epoch),
+                    "a broker's epoch rises with every life",
+                    f"offset {after.last_offset}: {known}, then {broker}",
+                )
+            if broker.fenced:
+                self._leads_nothing(after, broker_id)
+
+    def _leads_nothing(self, image: MetadataImage, broker_id: int) -> None:
+        for topic, index in image.partitions_of_broker(broker_id):
+            partition = topic.partitions[index]
+            require(
+                partition.leader != broker_id,
+                "a fenced broker leads nothing",
+                f"{topic.name}-{index} at offset {image.last_offset}: {partition}",
+            )
+
+    def _producer_ids(self, before: MetadataImage, after: MetadataImage) -> None:
+        require(
+            (after.next_producer_id or 0) >= (before.next_producer_id or 0),
+            "blocks of producer ids are given once",
+            f"offset {after.last_offset}: {before.next_producer_id}, then {after.next_producer_id}",
+        )
 
     def _partition(
         self,
@@ -108,6 +141,12 @@ class ImageChecks:
             all(r in after.replicas and r not in after.isr for r in after.elr),
             "eligible leader replicas are replicas out of sync",
             where,
+        )
+        leader = image.brokers.get(after.leader)
+        require(
+            after.leader == NO_LEADER or (leader is not None and not leader.fenced),
+            "a fenced broker leads nothing",
+            f"{where}, led by {leader}",
         )
         if before is None:
             return
@@ -138,9 +177,11 @@ class ImageChecks:
             clean = after.leader in before.isr or after.leader in before.elr
             if not clean:
                 self.counts["unclean elections"] += 1
-            # Where everybody left after losing data, who led last leads, marked as recovering.
+            # Where everybody left in a way that may have lost data (a kill can't be told from a
+            # power cut), who led last leads, marked as recovering (KIP-966).
+            nobody = not before.isr and not after.elr
             marked = after.leader_recovery_state != RECOVERY_RECOVERED and (
-                after.leader in before.last_known_elr
+                (nobody and after.leader in before.last_known_elr)
                 or image.topic_config(topic).get(_UNCLEAN) == "true"
             )
             require(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from uuid import UUID
 
+from broker.partition import PartitionCore
 from broker.replica import Replica
 from broker.replica_manager import ReplicaManager
+from metadata.image import MetadataImage
 from simulation.checks import media as disks
 from simulation.checks import require
-from simulation.checks.logs import LogFacts, LogMirror
+from simulation.checks.logs import Batch, LogFacts, LogMirror
 
 Key = tuple[UUID, int]
 
@@ -17,21 +20,25 @@ Key = tuple[UUID, int]
 class _Watch:
     """What was seen last of one opened replica."""
 
-    __slots__ = ("checked", "end", "epoch", "high_watermark", "leads", "mirror", "replica")
+    __slots__ = ("before", "end", "epoch", "high_watermark", "mirror", "registered", "replica")
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: Replica, before: _Watch | None, registered: int) -> None:
         self.replica = replica
-        self.mirror = LogMirror(replica.log, disks.peek)
+        # The life before, whose registration is in force until there is one of another epoch.
+        self.before: LogMirror | None = None if before is None else before.mirror
+        self.registered = registered
+        self.mirror: LogMirror = LogMirror(replica.log, disks.peek)
         self.end = self.epoch = -1
         self.high_watermark = 0
-        self.checked = 0
-        self.leads = False
 
 
 class PartitionChecks:
-    """`counts` is what happened. Facts are kept by topic id and partition."""
+    """`newest` is the newest committed image, `min_isr` min.insync.replicas of every topic.
+    `counts` is what happened. Facts are kept by topic id and partition."""
 
-    def __init__(self) -> None:
+    def __init__(self, newest: Callable[[], MetadataImage | None], min_isr: int) -> None:
+        self._newest = newest
+        self._min_isr = min_isr
         self.counts: Counter[str] = Counter()
         self.facts: dict[Key, LogFacts] = {}
         self._watches: dict[tuple[int, Key], _Watch] = {}  # the newest of each
@@ -43,7 +50,9 @@ class PartitionChecks:
         for key, replica in manager._by_id.items():
             watch = watches.get(replica)
             if watch is None:
-                watch = watches[replica] = self._watches[broker_id, key] = _Watch(replica)
+                before = self._watches.get((broker_id, key))
+                watch = _Watch(replica, before, self._registered(broker_id))
+                watches[replica] = self._watches[broker_id, key] = watch
             core = replica.core
             if (
                 replica.log.end_offset != watch.end
@@ -70,6 +79,7 @@ class PartitionChecks:
             self._epoch_changed(broker_id, facts, watch)
         if core.high_watermark != watch.high_watermark:
             self._mark_moved(broker_id, key, facts, watch)
+        core.check_invariants()
 
     def _epoch_changed(self, broker_id: int, facts: LogFacts, watch: _Watch) -> None:
         core = watch.replica.core
@@ -79,47 +89,89 @@ class PartitionChecks:
             f"{facts.name}, broker {broker_id}: {watch.epoch}, then {core.leader_epoch}",
         )
         watch.epoch = core.leader_epoch
-        watch.leads = core.is_leader
-        # Another epoch may begin with a mark that its leader has not heard of yet.
-        watch.high_watermark = watch.checked = min(watch.high_watermark, core.high_watermark)
         if core.is_leader:
             facts.leads(broker_id, core.leader_epoch, watch.mirror)
 
     def _mark_moved(self, broker_id: int, key: Key, facts: LogFacts, watch: _Watch) -> None:
+        """Leader or follower: what it takes for committed is so, and it never thinks again.
+
+        A follower cuts its log only where a later leader's leaves it (KIP-101), and that leader has
+        all that was committed: its mark stays, too.
+        """
         core = watch.replica.core
         mark = core.high_watermark
-        if core.is_leader:
-            require(
-                mark >= watch.high_watermark,
-                "a leader's high watermark never goes back",
-                f"{facts.name}, broker {broker_id}, epoch {core.leader_epoch}: "
-                f"{watch.high_watermark}, then {mark}",
-            )
-            facts.commits(broker_id, core.leader_epoch, watch.mirror, watch.checked, mark)
-            watch.checked = mark
-            self._everyone_has(broker_id, key, facts, watch)
-        else:
-            require(
-                mark <= max(watch.end, watch.mirror.start),
-                "the high watermark is within the log",
-                f"{facts.name}, broker {broker_id}: {mark}, the log ends at {watch.end}",
-            )
+        require(
+            mark >= watch.high_watermark,
+            "a replica's high watermark never goes back",
+            f"{facts.name}, broker {broker_id}, {core.role.value} in epoch {core.leader_epoch}: "
+            f"{watch.high_watermark}, then {mark}",
+        )
+        facts.commits(broker_id, core.leader_epoch, watch.mirror, watch.high_watermark, mark)
         watch.high_watermark = mark
+        if core.is_leader:
+            needed = min(self._min_isr, len(core.replicas))
+            require(
+                len(core.isr) >= needed,
+                "nothing is committed under min.insync.replicas",
+                f"{facts.name}: leader {broker_id} in epoch {core.leader_epoch}, ISR {core.isr}",
+            )
+            self._everyone_has(broker_id, key, facts, watch)
+
+    def _registered(self, broker_id: int) -> int:
+        """The epoch under which the controllers know a broker, -1 for none."""
+        image = self._newest()
+        broker = None if image is None else image.brokers.get(broker_id)
+        return -1 if broker is None else broker.epoch
 
     def _everyone_has(self, broker_id: int, key: Key, facts: LogFacts, watch: _Watch) -> None:
-        """What a leader commits is in the log of every replica in sync."""
+        """What a leader commits is in the log of every replica in sync, by the leader's word or by
+        the controllers'.
+
+        A replica may have lost it since it fetched it, with its power, while the controllers still
+        count on the life before.
+        """
         core = watch.replica.core
         last = watch.mirror.ending_at_or_before(core.high_watermark)
         if last is None:
             return
-        for member in core.isr:
+        for member in dict.fromkeys((*core.isr, *self._committed_isr(key, core))):
             other = self._watches.get((member, key))
-            if member == broker_id or other is None:
-                continue
-            held = other.mirror.find(last.base)
+            held = None if other is None else other.mirror.find(last.base)
+            has = other is not None and (
+                (held is not None and held.id == last.id) or other.mirror.start > last.base
+            )
+            if not has and other is not None and other.before is not None:
+                held = other.before.find(last.base)
+                known = self._registered(member) == other.registered
+                has = known and held is not None and held.id == last.id
             require(
-                (held is not None and held.id == last.id) or other.mirror.start > last.base,
+                has,
                 "committed is in the log of every replica in sync",
                 f"{facts.name}: leader {broker_id} in epoch {core.leader_epoch} commits {last}, "
                 f"{member} of {core.isr} has {held}",
             )
+
+    def _committed_isr(self, key: Key, core: PartitionCore) -> tuple[int, ...]:
+        """The ISR by the newest image, where that is of the leader's epoch, and not behind it."""
+        image = self._newest()
+        topic = None if image is None else image.topics_by_id.get(key[0])
+        partition = None if topic is None else topic.partitions.get(key[1])
+        if (
+            partition is None
+            or partition.leader_epoch != core.leader_epoch
+            or partition.partition_epoch < core.partition_epoch
+        ):
+            return ()
+        return partition.isr
+
+    def differences(self) -> list[str]:
+        """Replicas of one partition whose logs differ, as each broker last had them."""
+        found: list[str] = []
+        first: dict[Key, tuple[int, list[Batch]]] = {}
+        for (broker_id, key), watch in self._watches.items():
+            mine = watch.mirror.batches
+            known_id, known = first.setdefault(key, (broker_id, mine))
+            if [batch.id for batch in mine] != [batch.id for batch in known]:
+                name = watch.replica.name
+                found.append(f"{name}: broker {known_id} has {known[-1:]}, {broker_id} {mine[-1:]}")
+        return found

@@ -10,10 +10,12 @@ from collections.abc import Mapping
 
 from raft.node import RaftNode
 from raft.roles import Candidate, Leader, Prospective, Role
+from raft.snapshots import parse_name
 from raft.voters import ReplicaKey
 from simulation.checks import media as disks
 from simulation.checks import require
 from simulation.checks.logs import LogFacts, LogMirror
+from simulation.damage import CoveredBatch
 from storage.names import LOG, segment_file
 from wire import quorum_state
 from wire.batch import HEADER_SIZE, read_header
@@ -67,16 +69,20 @@ class QuorumChecks:
     def __init__(self, media: Mapping[int, Media]) -> None:
         self.facts = LogFacts("__cluster_metadata")
         self.spoiled: dict[int, int] = {}
+        self._unnoticed: dict[int, CoveredBatch] = {}
         self.counts: Counter[str] = Counter()
         self._media = media
         self._watches: dict[int, _Watch] = {}
         self._votes: dict[tuple[object, int], int] = {}
+        # How far each node said that its log was durable, before it was spoiled if it is.
+        self._claims: dict[int, int] = {}
 
     def look(self, node_id: int, raft: RaftNode) -> None:
         """After a step of a node whose quorum member is `raft`, open by now."""
         watch = self._watches.get(node_id)
         if watch is None or watch.raft is not raft:
             watch = self._watches[node_id] = _Watch(raft)
+            self._look_for_notice(node_id, raft)
         state, log = raft.core.state, raft.log.log
         if log.end_offset != watch.end or log.log_start_offset != watch.start:
             self._log_changed(node_id, watch)
@@ -99,6 +105,25 @@ class QuorumChecks:
             watch.checked < watch.high_watermark and watch.checked < watch.end
         ):
             self._committed(node_id, watch)
+
+    def spoil(self, node_id: int, synced: int, batch: CoveredBatch) -> None:
+        """A batch of a log that was durable below `synced` is damaged; its node is down."""
+        self.spoiled[node_id] = synced
+        self._unnoticed[node_id] = batch
+
+    def noticed(self, node_id: int) -> None:
+        """A node says that its log is damaged."""
+        self._unnoticed.pop(node_id, None)
+
+    def _look_for_notice(self, node_id: int, raft: RaftNode) -> None:
+        """The first life that opens a damaged log has to say so, or to do without that part."""
+        batch = self._unnoticed.pop(node_id, None)
+        require(
+            batch is None or batch.end <= raft.log.log.log_start_offset,
+            "damage below the synced offset is noticed",
+            f"node {node_id}, log from {raft.log.log.log_start_offset} to "
+            f"{raft.log.log.end_offset}: {batch}",
+        )
 
     def _look_at_spoiled(self, node_id: int, watch: _Watch) -> None:
         state = watch.raft.core.state
@@ -126,7 +151,19 @@ class QuorumChecks:
             self.counts["truncations of the metadata log"] += 1
         for before, batch in fresh:
             self.facts.appended(node_id, before, batch)
+        if log.log_start_offset > max(0, watch.start):
+            self._snapshot_durable(node_id, watch, log.log_start_offset)
         watch.end, watch.start = log.end_offset, log.log_start_offset
+
+    def _snapshot_durable(self, node_id: int, watch: _Watch, start: int) -> None:
+        """What the log does not have any more is in a snapshot that outlives a power loss."""
+        names = disks.durable_files(self._media[node_id], watch.directory)
+        ends = [found.offset for name in names if (found := parse_name(name)) is not None]
+        require(
+            any(end >= start for end in ends),
+            "a snapshot stands for what the log leaves out",
+            f"node {node_id}: the log begins at {start}, snapshots on the disk end at {ends}",
+        )
 
     def _role_changed(self, node_id: int, watch: _Watch) -> None:
         state = watch.raft.core.state
@@ -148,6 +185,7 @@ class QuorumChecks:
                 first == node_id, "one leader per epoch", f"epoch {state.epoch}: {first}, {node_id}"
             )
             self._elected(node_id, watch.raft)
+        state.check_invariants()
 
     def _look_for_vote(self, node_id: int, watch: _Watch) -> None:
         """A vote counts once it is on the disk: before that it is not given, and may be lost."""
@@ -174,12 +212,9 @@ class QuorumChecks:
             if voter_id == node_id:
                 continue
             stored = self._stored_election(voter_id)
-            if voter_id in self.spoiled or (
-                stored is not None
-                and (
-                    stored.leader_epoch > state.epoch
-                    or (stored.leader_epoch == state.epoch and stored.voted_id == node_id)
-                )
+            if stored is not None and (
+                stored.leader_epoch > state.epoch
+                or (stored.leader_epoch == state.epoch and stored.voted_id == node_id)
             ):
                 holders.append(voter_id)
         needed = state.voters.majority - 1
@@ -206,23 +241,26 @@ class QuorumChecks:
             "the high watermark never goes back",
             f"node {node_id}: {watch.high_watermark}, then {mark}",
         )
-        leader = isinstance(state.role, Leader) and watch.checked < mark <= watch.end
         watch.high_watermark = mark
-        # Its own writes and cuts may be behind what it knows: then it is looked at once more.
-        end = min(mark, watch.end) if _is_up_to_date(watch.raft) else watch.checked
+        leads = isinstance(state.role, Leader)
+        # A follower's disk may be behind what it knows, and its cuts, too, which it waits for: then
+        # it is looked at once more. A leader cuts nothing, and others have read what it commits.
+        end = min(mark, watch.end) if leads or _is_up_to_date(watch.raft) else watch.checked
         if end > watch.checked:
             self.facts.commits(node_id, state.epoch, mirror, watch.checked, end)
             watch.checked = end
-        if leader:
-            self._durable_on_majority(node_id, watch)
+            if leads:
+                self._durable_on_majority(node_id, watch)
 
     def _synced(self, node_id: int, watch: _Watch) -> None:
         """What a member calls durable is what a power loss would leave."""
+        if node_id not in self.spoiled:
+            self._claims[node_id] = watch.synced
         last = watch.mirror.ending_at_or_before(min(watch.synced, watch.end))
         if last is None or last.next <= watch.raft.core.state.log.start:
             return  # a snapshot stands for it
         require(
-            node_id in self.spoiled or self._has_durably(node_id, last.base, last.id),
+            self._has_durably(node_id, last.base, last.id),
             "what counts as durable is on the disk",
             f"node {node_id}: {last} is not, though all below {watch.synced} is said to be",
         )
@@ -235,13 +273,18 @@ class QuorumChecks:
         holders = [
             voter_id
             for voter_id in voters.ids
-            if voter_id in self.spoiled or self._has_durably(voter_id, last.base, last.id)
+            if self._promised(voter_id, last.next)
+            or self._has_durably(voter_id, last.base, last.id)
         ]
         require(
             len(holders) >= voters.majority,
             "committed is durable on a majority",
             f"node {node_id}: {last} is on the disks of {holders} of {list(voters.ids)}",
         )
+
+    def _promised(self, node_id: int, end: int) -> bool:
+        """Whether a node that was damaged since had it durably, when it told the leader so."""
+        return node_id in self.spoiled and end <= self._claims.get(node_id, 0)
 
     def _has_durably(self, node_id: int, base: int, wanted: tuple[int, int, int, int]) -> bool:
         watch, media = self._watches.get(node_id), self._media.get(node_id)

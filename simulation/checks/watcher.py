@@ -19,12 +19,13 @@ from world.memory import Media
 
 
 class Watcher:
-    """`after_step` is for Simulation.on_step; `media` are the nodes' disks by node id."""
+    """`after_step` is for Simulation.on_step; `media` are the nodes' disks by node id, `min_isr`
+    is min.insync.replicas of every topic."""
 
-    def __init__(self, media: Mapping[int, Media]) -> None:
+    def __init__(self, media: Mapping[int, Media], min_isr: int) -> None:
         self.quorum = QuorumChecks(media)
         self.images = ImageChecks(lambda: self.quorum.facts.committed_end)
-        self.partitions = PartitionChecks()
+        self.partitions = PartitionChecks(lambda: self.images.newest, min_isr)
         # What each node's present life showed since it was looked at last, image by image.
         self.misread: str | None = None
         self._shown: dict[int, tuple[Node, list[MetadataImage]]] = {}
@@ -55,8 +56,11 @@ class Watcher:
     def on_log(self, machine: str, level: str, event: str, fields: Mapping[str, Any]) -> None:
         """Nodes may call their logs damaged only where they are (for Simulation.on_log)."""
         if event == "metadata_log_damaged":
-            spoiled = [host_name(node_id) for node_id in self.quorum.spoiled]
-            if machine not in spoiled and self.misread is None:
+            for node_id in self.quorum.spoiled:
+                if host_name(node_id) == machine:
+                    self.quorum.noticed(node_id)
+                    return
+            if self.misread is None:
                 self.misread = f"{machine}: {event} {dict(fields)}"
 
     def _subscribe(self, node: Node, shown: list[MetadataImage]) -> None:

@@ -4,7 +4,7 @@ a broker. Judged by `simulation.models.topics`."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -34,13 +34,16 @@ _NOT_DONE = (
     ErrorCode.unsupported_version,
 )
 
+NewestLed = Callable[[int], int | None]
+"""The newest epoch that any controller was elected for, if this one leads it, by its id."""
+
 Read = Callable[[str], Awaitable[tuple[str, str | None] | None]]
 """A linearizable read of a topic: (id, value) or None; raises where nobody can confirm it."""
 
 
 class AdminClient(Client):
     """Makes calls at random, about `every_ms` apart; without `changes` only reads. `read` asks the
-    active controller's door.
+    active controller's door. `newest_led`, where anybody can know, has refusals judged strictly.
 
     Topic names begin with `prefix`: nobody else may use them, nor have used them before.
     """
@@ -56,6 +59,7 @@ class AdminClient(Client):
         *,
         every_ms: int,
         changes: bool = True,
+        newest_led: NewestLed | None = None,
         prefix: str = "topic",
     ) -> None:
         super().__init__(env, name, {**controllers, **brokers}, history)
@@ -63,6 +67,7 @@ class AdminClient(Client):
         self._controllers = sorted(controllers)
         self._brokers = sorted(brokers)
         self._read_topic = read
+        self._newest_led = newest_led or (lambda node_id: None)
         self._every_ms = every_ms
         self._weights = (4, 2, 4, 3) if changes else (0, 0, 0, 1)
         self._active: int | None = None
@@ -89,6 +94,11 @@ class AdminClient(Client):
             node_id = await self._find_active()
             if node_id is not None:
                 await self._change(kind, name, node_id, forwarded=False)
+
+    async def read_all(self, names: Iterable[str]) -> None:
+        """Reads these topics, one after the other."""
+        for name in names:
+            await self._read(name)
 
     async def _find_active(self) -> int | None:
         """The active controller as some controller knows it."""
@@ -117,6 +127,7 @@ class AdminClient(Client):
             args["value"] = str(1_000_000_000 + self._values * 100 + int(self.name[-1]))
         api_key, build = _request(kind, name, args.get("value"), self.chance.choice((1, 2, 3)))
         call = self.history.invoke(self.name, kind, self.now_ms, **args)
+        led = self._newest_led(node_id)
         try:
             answer = await self.links.call(node_id, api_key, build, _TIMEOUT_MS)
         except NotSent as error:
@@ -126,6 +137,9 @@ class AdminClient(Client):
             self._active = None
             self.history.finish(call, Outcome.UNKNOWN, self.now_ms, str(error))
         else:
+            # Nobody was elected since, so it knew all that was committed when it was asked.
+            if led is not None and led == self._newest_led(node_id):
+                call.args["newest"] = True
             self._answered(call, answer)
 
     def _answered(self, call: Call, answer: Any) -> None:

@@ -23,14 +23,16 @@ from world.env import Env
 
 _PRODUCE_TIMEOUT_MS = 2_000
 _RETRY_S = 0.15
-# What an idempotent producer must never be told while nothing acknowledged was lost.
+# What an idempotent producer must never be told while nothing acknowledged was lost. With one
+# request in flight its last batch is always among those remembered: it gets its offset again.
 _BROKEN = (
     ErrorCode.out_of_order_sequence_number,
     ErrorCode.invalid_producer_epoch,
     ErrorCode.unknown_producer_id,
+    ErrorCode.duplicate_sequence_number,
 )
-_NEVER_DONE = (
-    ErrorCode.not_leader_or_follower,
+# After these nothing was appended; NOT_LEADER_OR_FOLLOWER may come after an append as well.
+_REFUSED = (
     ErrorCode.unknown_topic_or_partition,
     ErrorCode.not_enough_replicas,
 )
@@ -193,18 +195,19 @@ class Producer(Client):
     def _answered(self, call: Call, record: Sent, answer: Any) -> bool:
         error = answer.error_code
         if error in _BROKEN and self._is_leader(call.args["node"], record.place):
-            # One that leads no more, and doesn't know it yet, may miss what came since.
+            # One that leads no more, and doesn't know it yet, may miss what came since: as with
+            # Kafka's. The producer goes on asking, so what is lost in truth comes up again.
             raise Violation("an idempotent producer's sequence is never lost", f"{call} {error!r}")
-        if error in (ErrorCode.none, ErrorCode.duplicate_sequence_number):
+        if error is ErrorCode.none:
             record.outcome = Outcome.OK
-            record.offset = answer.base_offset if error is ErrorCode.none else None
+            record.offset = answer.base_offset
             self.history.finish(call, Outcome.OK, self.now_ms, answer.base_offset)
             return True
         self._leaders.leader.pop(record.place.partition, None)
-        sure = error in _NEVER_DONE
-        self.history.finish(
-            call, Outcome.FAILED if sure else Outcome.UNKNOWN, self.now_ms, error.name
-        )
+        outcome = Outcome.FAILED if error in _REFUSED else Outcome.UNKNOWN
+        if not self.idempotent:
+            record.outcome = outcome
+        self.history.finish(call, outcome, self.now_ms, error.name)
         return not self.idempotent
 
 

@@ -31,7 +31,7 @@ class Place(NamedTuple):
 class Sent:
     """A record on its way. `number` counts its producer's records; `connection` tells what went
     over one connection (None once it was sent over more than one). `offset` is where it was
-    acknowledged, None where nobody told."""
+    acknowledged, None where nobody told. FAILED means that it was sent once and refused."""
 
     producer: str
     number: int
@@ -118,6 +118,8 @@ def judge(
 
 
 def _judge_acknowledged(record: Sent, offset: int | None) -> None:
+    if record.outcome is Outcome.FAILED:
+        require(offset is None, "a refused record is not there", f"{record.place}: {record}")
     if record.outcome is not Outcome.OK:
         return
     if offset is None:

@@ -7,11 +7,12 @@ Calls (see simulation.clients.admin for who makes them):
     alter(name, value)   sets the one config that the clients play with
     read(name)           result: (id, value), or None where there is no such topic
 
-A FAILED call carries in `result` what it says of the topic: "exists" or "absent". That is only
-held against the past: a controller that was replaced and does not know it yet may say so, as
-Kafka's does. Calls through a broker may reach the controllers more than once, because a broker
-repeats what got no answer: a copy of them may take effect at any time after, and their refusals
-may be caused by a copy of their own.
+A FAILED call carries in `result` what it says of the topic: "exists" or "absent". With the argument
+`newest` the controller that said so had not been replaced, and it must have been so during the
+call. Without, that is only held against the past: a controller that was replaced and does not know
+it yet may say so, as Kafka's does. Calls through a broker may reach the controllers more than once,
+because a broker repeats what got no answer: a copy of them may take effect at any time after, and
+their refusals may be caused by a copy of their own.
 """
 
 from __future__ import annotations
@@ -87,9 +88,12 @@ def operations_of(call: Call) -> list[Operation[Register]]:
     if call.outcome is Outcome.OK:
         found.append(Operation(call.invoked, call.returned, _effect(call), text))
     elif call.outcome is Outcome.FAILED and call.result in (EXISTS, ABSENT) and not forwarded:
-        found.append(Operation(0, call.returned, _said(call.result), text))
+        since = call.invoked if call.args.get("newest") else 0
+        found.append(Operation(since, call.returned, _said(call.result), text))
     if call.outcome is Outcome.UNKNOWN or forwarded:
-        found.append(Operation(call.invoked, None, _effect(call), f"{text} (maybe)"))
+        # Another copy of a create makes a topic with another id.
+        again = _create(None) if call.kind == "create" else _effect(call)
+        found.append(Operation(call.invoked, None, again, f"{text} (maybe)"))
     return found
 
 

@@ -243,3 +243,84 @@ def test_what_was_led_from_a_directory_that_is_gone_is_led_by_others(tmp_path):
             )
         assert producer.flush(20) == 0
         assert errors == []
+
+
+def test_a_broker_starts_without_a_directory_that_cannot_be_opened(tmp_path):
+    """A file lies where one of its two directories was, as root may read what others may not."""
+    ports = {1: free_ports(4), 2: free_ports(4)}
+    cluster_id = new_cluster_id()
+    first = write_node(tmp_path, 1, "broker,controller", ports, cluster_id)
+    second = write_node(tmp_path, 2, "broker", ports, cluster_id)
+    lost, kept = tmp_path / "node-2-b", tmp_path / "node-2-a"
+    with pykraft_server(first), AdminClient([f"127.0.0.1:{ports[1][2]}"]) as admin:
+
+        def partitions(topic):
+            return admin.describe_topics([topic], linearizable=True)[topic]["partitions"]
+
+        def led_by_2(topic):
+            return {index for index, p in partitions(topic).items() if p["leader"] == 2}
+
+        def produce(topic, indexes):
+            errors = []
+            producer = Producer(
+                {"bootstrap.servers": f"127.0.0.1:{ports[1][0]}", "acks": "all", "log_level": 0}
+            )
+            for index in indexes:
+                producer.produce(
+                    topic, b"x", partition=int(index), on_delivery=lambda e, _: errors.append(e)
+                )
+            assert producer.flush(20) == 0
+            assert errors == [None] * len(indexes)
+
+        with pykraft_server(second):
+            # Twice on both nodes, and once on node 2 alone.
+            admin.create_topic("both", assignments={index: [2, 1] for index in range(8)})
+            admin.create_topic("alone", assignments={index: [2] for index in range(8)})
+            produce("both", range(8))
+            produce("alone", range(8))
+            known = [*partitions("both").values(), *partitions("alone").values()]
+            assert all(p["leader"] == 2 for p in known)
+        there = {
+            topic: {i for i in partitions(topic) if (lost / f"{topic}-{i}").exists()}
+            for topic in ("both", "alone")
+        }
+        assert all(0 < len(found) < 8 for found in there.values())
+        lost.rename(tmp_path / "elsewhere")
+        lost.write_text("not a directory")
+        everything = set(partitions("both"))
+        with pykraft_server(second) as process:
+            wait_until(
+                lambda: led_by_2("alone") == everything - there["alone"],
+                "what lies in the other directory is led from there, and nothing else",
+                20,
+            )
+            wait_until(
+                lambda: all(
+                    sorted(p["isr"]) == ([1] if index in there["both"] else [1, 2])
+                    for index, p in partitions("both").items()
+                ),
+                "node 2 is in sync where its directory is",
+                20,
+            )
+            produce("both", range(8))
+            produce("alone", everything - there["alone"])
+            admin.create_topic("new", assignments={index: [2] for index in range(4)})
+            produce("new", range(4))
+            assert len(list(kept.glob("new-*"))) == 4
+            # Nothing of what lies in the lost one was made anew.
+            for topic, indexes in there.items():
+                assert not [i for i in indexes if (kept / f"{topic}-{i}").exists()]
+            assert process.poll() is None
+        told = (tmp_path / "node-2.pykraft.log").read_text()
+        assert f'"path": "{lost}"' in told
+        assert "Not a directory" in told
+        lost.unlink()
+        (tmp_path / "elsewhere").rename(lost)
+        with pykraft_server(second):
+            wait_until(lambda: led_by_2("alone") == everything, "all are led again", 20)
+            wait_until(
+                lambda: all(len(p["isr"]) == 2 for p in partitions("both").values()),
+                "all are in sync again",
+                20,
+            )
+            produce("alone", range(8))

@@ -126,6 +126,35 @@ def test_a_voter_that_comes_and_goes_moves_nobody(cluster):
     assert (after["leader"], after["epoch"]) == (before["leader"], before["epoch"])
 
 
+def away(cluster, node, how, seconds):
+    """The node is cut off, paused or killed for so long, and then back."""
+    if how == "cut":
+        cluster.network.cut([node], all_but(cluster.ids(), node))
+    elif how == "paused":
+        cluster.process(node).suspend()
+    else:
+        cluster.kill(node)
+    wait(seconds)
+    cluster.heal()
+
+
+@pytest.mark.ci
+def test_a_voter_that_returns_ten_times_in_a_row_moves_nobody(cluster):
+    """However it was away, and whether it stood in elections meanwhile or not."""
+    before = cluster.quorum()
+    (flapping, _) = all_but(cluster.controllers, before["leader"])
+    with clients_at_work(cluster, "returning") as clients:
+        for number in range(10):
+            how = ("cut", "paused", "killed")[number % 3]
+            away(cluster, flapping, how, 0.4 if number % 2 else FETCH_TIMEOUT_S + 0.7)
+            clients.wait_for_more(3)
+            now = cluster.quorum()
+            assert (now["leader"], now["epoch"]) == (before["leader"], before["epoch"]), how
+        cluster.wait_until_whole([clients.careful])
+        after = cluster.quorum()
+    assert (after["leader"], after["epoch"]) == (before["leader"], before["epoch"])
+
+
 def test_a_broker_that_clients_reach_and_controllers_do_not_is_fenced(cluster):
     with clients_at_work(cluster, "fenced") as clients:
         victim = cluster.partitions(clients.careful)[0]["leader"]

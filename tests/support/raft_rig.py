@@ -23,6 +23,11 @@ class Recorder:
         self.leaders = []
         self.snapshots = []
         self.lost_snapshots = 0
+        self.prepared = []  # (base offset, offset of the next record to be told) at the time
+
+    async def prepare(self, batch):
+        self.prepared.append((batch.base_offset, len(self.values) and self.values[-1][0] + 1))
+        await asyncio.sleep(0)
 
     def on_batch(self, batch):
         for index, value in enumerate(batch.values):

@@ -103,14 +103,14 @@ def _read_partition(version: int, fields: tuple[int, ...]) -> FetchPartition:
 
 
 def _partition_tags(version: int, tags: dict[int, Any], part: FetchPartition) -> FetchPartition:
+    directory_id, high_watermark = part.replica_directory_id, part.high_watermark
     if version >= _DIRECTORY_TAG and 0 in tags:
         directory_id, end = p.read_uuid(tags[0], 0)
         p.check_end(tags[0], end)
-        part = part._replace(replica_directory_id=directory_id)
     if version >= _HIGH_WATERMARK_TAG and 1 in tags:
         p.check_end(tags[1], 8)
-        part = part._replace(high_watermark=p.INT64.unpack_from(tags[1], 0)[0])
-    return part
+        high_watermark = p.INT64.unpack_from(tags[1], 0)[0]
+    return FetchPartition(*part[:6], directory_id, high_watermark)
 
 
 def _read_topics(version: int, body: Any, pos: int) -> tuple[list[FetchTopic], int]:
@@ -160,6 +160,7 @@ def decode_fetch_request(version: int, body: Any) -> FetchRequest:
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise DecodeError(f"no version {version} of Fetch")
     flexible = version >= _FLEXIBLE
+    body = bytes(body)  # cheaper to take apart than a view
     replica_id = replica_epoch = -1
     if version >= _STATE_TAG:
         max_wait, min_bytes, max_bytes, isolation = _HEAD_15.unpack_from(body, 0)

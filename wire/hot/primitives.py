@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import lru_cache, wraps
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
@@ -164,7 +164,13 @@ def read_uuid(buf: Any, pos: int) -> tuple[UUID, int]:
     raw = bytes(buf[pos : pos + 16])
     if len(raw) != 16:
         raise DecodeError(f"byte {pos}: a UUID is cut short")
-    return UUID(bytes=raw), pos + 16
+    return _uuid(raw), pos + 16
+
+
+@lru_cache(maxsize=4096)
+def _uuid(raw: bytes) -> UUID:
+    """The same few topics and directories are named again and again."""
+    return UUID(bytes=raw)
 
 
 def read_tags(buf: Any, pos: int) -> tuple[dict[int, Any], int]:
@@ -172,8 +178,12 @@ def read_tags(buf: Any, pos: int) -> tuple[dict[int, Any], int]:
     number, pos = read_uvarint(buf, pos)
     tags: dict[int, Any] = {}
     for _ in range(number):
-        key, pos = read_uvarint(buf, pos)
-        size, pos = read_uvarint(buf, pos)
+        key, size = buf[pos], buf[pos + 1]
+        if key < 0x80 and size < 0x80:
+            pos += 2
+        else:
+            key, pos = read_uvarint(buf, pos)
+            size, pos = read_uvarint(buf, pos)
         if size > len(buf) - pos:
             raise DecodeError(f"byte {pos}: tagged field {key} goes past the end")
         tags[key] = buf[pos : pos + size]

@@ -1,6 +1,7 @@
 RULE = "the controller answers when it has decided, not when that is committed"
 CAUGHT_BY = (
     "admin calls are linearizable",
+    "a healed cluster converges",
     "acknowledged records are kept",
 )
 SEEDS_MAX = 30

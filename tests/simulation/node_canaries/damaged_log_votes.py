@@ -1,5 +1,6 @@
 RULE = "a voter whose log was damaged takes part as if it were whole"
 CAUGHT_BY = (
+    "votes are durable before they count",
     "a damaged voter takes no part until it is whole",
     "a leader has all that was committed",
     "committed is durable on a majority",

@@ -1,5 +1,7 @@
 RULE = "a follower is not told where its log leaves the leader's, and goes on behind it"
 CAUGHT_BY = (
+    "committed never changes",
+    "a replica's high watermark never goes back",
     "log matching",
     "what a consumer saw stays",
     "a consumer's position never leaves the log",

@@ -1,5 +1,6 @@
 RULE = "a broker that comes back after losing power is still counted in sync"
 CAUGHT_BY = (
+    "a fenced broker leads nothing",
     "a consumer's position never leaves the log",
     "what a consumer saw stays",
     "an idempotent producer's sequence is never lost",

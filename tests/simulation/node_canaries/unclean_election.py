@@ -1,5 +1,7 @@
 RULE = "a replica out of sync is elected where none in sync is alive"
 CAUGHT_BY = (
+    "a replica's high watermark never goes back",
+    "committed never changes",
     "leaders come from the ISR",
     "the leader is in sync",
     "a consumer's position never leaves the log",

@@ -1,5 +1,8 @@
 RULE = "the controller takes ISR changes from leaders of epochs gone by, of replicas gone since"
 CAUGHT_BY = (
+    "committed is in the log of every replica in sync",
+    "a replica's high watermark never goes back",
+    "a fenced broker leads nothing",
     "leaders come from the ISR",
     "the leader is in sync",
     "a leader has all that was committed",

@@ -33,6 +33,9 @@ CLUSTER_ID = "kraftkraftkraftkraftkr"
 LISTENER = "PLAINTEXT"
 
 
+UNASSIGNED_DIRECTORY = UUID(int=1)
+
+
 class FakeController:
     def __init__(self, env):
         self.env = env
@@ -85,7 +88,9 @@ class FakeController:
         for broker in self.brokers.values():
             asyncio.get_running_loop().call_soon(broker.on_image, self.image)
 
-    def create_topic(self, name, partitions=1, replicas=(1,), configs=None):
+    def create_topic(
+        self, name, partitions=1, replicas=(1,), configs=None, directory=UNASSIGNED_DIRECTORY
+    ):
         topic_id = uuid4()
         records = [t.TopicRecord(name=name, topic_id=topic_id)]
         records += [
@@ -105,7 +110,7 @@ class FakeController:
                     leader=alive[0],
                     leader_epoch=0,
                     partition_epoch=0,
-                    directories=(UUID(int=1),) * len(placed),
+                    directories=(directory,) * len(placed),
                 )
             )
         self.commit(*records)
@@ -341,14 +346,19 @@ class Cluster:
         # Disks in memory by broker id; a broker without one uses the real disk.
         self.media = {}
 
-    async def start_broker(self, broker_id, *, wait=True, directories=1, **properties):
+    async def start_broker(self, broker_id, *, wait=True, directories=1, failed=(), **properties):
+        """`failed`: the numbers of directories that can't be opened."""
         env = self.env
         if broker_id in self.media:
             env = dataclasses.replace(env, disk=self.media[broker_id].mount())
-        opened = []
+        opened, unopened = [], []
         for number in range(directories):
             suffix = f"-{number}" if number else ""
-            directory = await LogDirectory.open(env, f"{self.path}/broker-{broker_id}{suffix}")
+            path = f"{self.path}/broker-{broker_id}{suffix}"
+            if number in failed:
+                unopened.append(path)
+                continue
+            directory = await LogDirectory.open(env, path)
             if directory.meta is None:
                 meta = MetaProperties(CLUSTER_ID, broker_id, self.env.ids.uuid())
                 await directory.write_meta(meta)
@@ -367,6 +377,7 @@ class Cluster:
             opened,
             CLUSTER_ID,
             self.controller.endpoint,
+            failed_directories=unopened,
             on_fatal=self.fatal.append,
         )
         server = await serve(env, ListenerConfig(LISTENER, "127.0.0.1", 0), broker.apis())

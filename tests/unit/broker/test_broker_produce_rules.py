@@ -271,9 +271,9 @@ def test_a_produce_waits_for_the_log_that_is_being_opened(tmp_path, acks):
             store = c.brokers[1].store
             original = store.open
 
-            async def slow(*args):
+            async def slow(*args, **more):
                 await asyncio.sleep(0.2)
-                return await original(*args)
+                return await original(*args, **more)
 
             store.open = slow
             c.controller.create_topic("t")

@@ -189,6 +189,22 @@ def test_a_feature_that_nobody_knows(scene):
     assert "metadata.version" in refused.error_message
 
 
+def test_all_features_that_are_missing_are_named_and_the_levels_that_there_are(scene):
+    """As Kafka's tool asks for a release: whoever reads it sees at once what can be had."""
+    refused = update(
+        scene,
+        ("group.version", 1, UPGRADE),
+        ("metadata.version", 26, UPGRADE),
+        ("transaction.version", 2, UPGRADE),
+    )
+    assert refused.error_code is E.invalid_update_version
+    assert refused.error_message == (
+        "group.version can't be set to 1: this version has no group.version, transaction.version; "
+        "the features there are: eligible.leader.replicas.version 0 to 1, kraft.version 0 to 1, "
+        "metadata.version 7 (3.3-IV3) to 29 (4.2-IV1)"
+    )
+
+
 def test_another_feature_rises_and_is_removed(monkeypatch):
     monkeypatch.setitem(SUPPORTED, "some.version", (0, 2))
     scene = Scene().lead()

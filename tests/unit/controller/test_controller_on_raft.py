@@ -86,6 +86,9 @@ class Node:
         await self.server.close()
         assert not self.fatal
 
+    async def prepare(self, batch):
+        raise AssertionError("no batch is long in these tests")
+
     def on_batch(self, batch):
         self.loader.on_batch(
             batch.base_offset,

@@ -1,12 +1,15 @@
 """What concerns all partitions of a broker is decided in slices, with others' turn in between."""
 
 from datetime import timedelta
+from itertools import takewhile
+from types import SimpleNamespace
 
 import pytest
 from controller_scene import Scene
 
-from controller import core
+from controller import api_elect_leaders, core, fencing
 from controller.events import AppendRecords, LostLeadership, Tick
+from metadata.maps import AT_ONCE
 from metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
@@ -179,3 +182,47 @@ def test_a_step_that_fails_leaves_the_image_as_the_log_has_it(scene, monkeypatch
     assert scene.core.image is before
     assert scene.core.under_way == 0
     scene.core.check_invariants()
+
+
+@pytest.fixture
+def many_topics() -> Scene:
+    scene = Scene().lead().start_brokers(1, 2)
+    topics = tuple(
+        scene.new_topic(f"t{number}", assignments={0: (1, 2)}) for number in range(PARTITIONS)
+    )
+    token = scene.send(
+        ApiKey.CREATE_TOPICS, 7, topics=topics, timeout=timedelta(0), validate_only=False
+    )
+    assert {topic.error_code for topic in scene.answer(token).topics} == {E.none}
+    return scene
+
+
+def steps_before_the_first(found) -> int:
+    return len(list(takewhile(lambda step: step is None, found)))
+
+
+def test_putting_many_topics_in_order_takes_steps_of_its_own(many_topics):
+    context = many_topics.core._context
+    least = PARTITIONS // AT_ONCE
+    assert steps_before_the_first(fencing.leave_partitions(context, 1)) >= least
+    everything = SimpleNamespace(topic_partitions=None)
+    assert steps_before_the_first(api_elect_leaders._asked_for(context, everything)) >= least
+
+
+def test_so_does_the_search_for_preferred_leaders(many_topics):
+    search = fencing.PreferredSearch(many_topics.core._context)
+    slices = [search.slice(PARTITIONS, 2 * AT_ONCE)]
+    while slices[-1].more:
+        slices.append(search.slice(PARTITIONS, 2 * AT_ONCE))
+    # Each name and each partition is seen once.
+    assert len(slices) >= 2 * PARTITIONS // (2 * AT_ONCE)
+    assert not any(part.records or part.imbalanced for part in slices)
+
+
+def test_many_topics_lose_their_leader_slice_by_slice(many_topics):
+    scene = many_topics
+    token = scene.send(ApiKey.UNREGISTER_BROKER, 0, broker_id=1)
+    assert led_by(scene, 2) <= core._SLICE - PARTITIONS // AT_ONCE
+    scene.finish()
+    assert scene.answer(token).error_code is E.none
+    assert led_by(scene, 2) == PARTITIONS

@@ -282,3 +282,17 @@ def test_a_name_is_free_again_after_deletion(scene):
     scene.ask(ApiKey.DELETE_TOPICS, 1, topic_names=("a.b",), timeout=timedelta(0))
     second = scene.create_topic("a_b").topic_id
     assert first != second
+
+
+@pytest.mark.parametrize("others", [0, 10])  # fewer than there are names that collide, and more
+def test_names_that_differ_in_their_separators_only_collide(scene, others):
+    for number in range(others):
+        scene.create_topic(f"other{number}")
+    scene.create_topic("x.y_z")
+    for name in ("x_y.z", "x.y.z", "x_y_z"):
+        result = scene.create_topic(name)
+        assert result.error_code is E.invalid_topic_exception
+        assert "'x.y_z'" in result.error_message
+    assert scene.create_topic("x.y_z").error_code is E.topic_already_exists
+    for name in ("xy.z", "x.yz", "x-y_z", "x.y_z."):
+        assert scene.create_topic(name).error_code is E.none

@@ -66,6 +66,7 @@ REFUSED = [
     (["quorum", "remove-voter", "4", "--directory", "x", *DEAD], "NETWORK_EXCEPTION"),
     (["quorum", "add-voter", "4", "--directory", "x", "--endpoint", "h:1", *DEAD], "LISTENER=HOST"),
     ([*FORMAT, "--standalone"], "set controller.quorum.bootstrap.servers in its place"),
+    ([*FORMAT, "--no-initial-controllers"], "controller.quorum.voters would be in force"),
     (DYNAMIC, "--standalone, --initial-controllers or --no-initial-controllers"),
     ([*DYNAMIC, "--initial-controllers", "1@h:1"], "ID@HOST:PORT:DIRECTORY"),
     ([*DYNAMIC, "--initial-controllers", f"1@h:1:{ID},1@h:2:{ID}"], "1 is there twice"),
@@ -205,6 +206,19 @@ def test_a_quorum_begins_as_it_was_formatted(here, capsys, options, voters):
     assert [(v.key.node_id, v.endpoints["CONTROLLER"]) for v in found] == voters
     meta = meta_properties.decode((here / "data/meta.properties").read_bytes(), "meta")
     assert found.contains(ReplicaKey(1, meta.directory_id))
+
+
+def test_who_is_its_only_voter_is_told_that_it_joins_nobody(here, capsys):
+    """With a cluster id of a quorum that there is it would be a second one."""
+    assert cli.main([*FORMAT, "--cluster-id", ID]) == 0
+    note = capsys.readouterr().out.splitlines()[-1]
+    assert f"even where cluster {ID} has one" in note
+    assert "controller.quorum.bootstrap.servers" in note
+
+
+def test_a_cluster_id_of_its_own_is_no_others(here, capsys):
+    assert cli.main(FORMAT) == 0
+    assert "note" not in capsys.readouterr().out
 
 
 def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here):

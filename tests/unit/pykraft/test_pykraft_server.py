@@ -19,7 +19,9 @@ class OnceReady:
         self.ready = False
         self.connections_max = 0
 
-    async def start(self): ...
+    async def start_unless(self, stop):
+        return True
+
     async def stop(self): ...
 
     async def failed(self):

@@ -17,6 +17,7 @@ from raft.election_file import ElectionFile
 from raft.metadata_log import MetadataLog, describe_fetched
 from raft.node import RaftNode
 from raft.snapshots import SnapshotStore, view
+from raft.synced_offset import SyncedOffset
 from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
 from wire.batch import build_batch, decode_records, iter_headers
 from wire.errors import FatalError
@@ -75,6 +76,7 @@ class Member:
     def __init__(self, media, chance):
         self.media, self.chance = media, chance
         self.start, self.epochs, self.durable = 0, {}, 0
+        self.covered = 0  # what the synced offset said when it was last made durable, or less
         self.past = {}  # offset -> every epoch ever appended there
         self.epoch = 1
         self.voted = self.voting = ElectionState()
@@ -88,9 +90,12 @@ class Member:
     async def open(self):
         """After a crash too: everything promised is there, and nothing is called damaged."""
         self.env = memory_env(disk=self.media.mount())
+        if self.covered:
+            assert SyncedOffset(self.env.disk, DIR).offset >= self.covered, "it has fallen back"
         self.log = MetadataLog(self.env, config(), "/data")
         found = await self.log.open(ALONE)
         assert found.needs_end is None
+        self.covered = found.view.end
         view_ = found.view
         assert view_.end >= self.durable, "synced records are lost"
         assert view_.start == 0 or view_.latest_snapshot is not None
@@ -132,7 +137,7 @@ class Member:
 
     async def step(self):
         kinds = ["append"] * 12 + ["sync"] * 8 + ["vote"] * 2
-        kinds += ["write_snapshot", "trim", "truncate", "download"]
+        kinds += ["harden", "write_snapshot", "trim", "truncate", "download"]
         await getattr(self, self.chance.choice(kinds))()
 
     async def append(self):
@@ -150,6 +155,11 @@ class Member:
         self.log.note_synced(end)
         self.durable = max(self.durable, end)
 
+    async def harden(self):
+        covered = self.durable
+        await self.log.harden()
+        self.covered = covered
+
     async def vote(self):
         key = ReplicaKey(self.chance.randint(1, 3))
         self.voting = ElectionState(self.voted.epoch + 1, -1, key)
@@ -160,7 +170,7 @@ class Member:
         """A leader of a newer epoch has us cut what isn't committed."""
         floor = max(self.start, 0 if self.snapshot is None else self.snapshot.offset)
         offset = self.chance.choice([b for b in self.batches if b >= floor] or [self.end])
-        self.durable = min(self.durable, offset)
+        self.durable, self.covered = min(self.durable, offset), min(self.covered, offset)
         self.epoch += 1
         await self.log.truncate(offset)
         self.epochs = {o: e for o, e in self.epochs.items() if o < offset}
@@ -196,6 +206,7 @@ class Member:
         await self.log.restart_at(snapshot)
         self.snapshot, self.start, self.epochs = snapshot, snapshot.offset, {}
         self.durable, self.batches = snapshot.offset, [snapshot.offset]
+        self.covered = snapshot.offset
 
 
 async def snapshot_at(env, store, snapshot):
@@ -257,6 +268,9 @@ class Recorder:
 
     def __init__(self):
         self.values = []
+
+    async def prepare(self, batch):
+        raise AssertionError("no batch is long in these tests")
 
     def on_batch(self, batch):
         self.values += batch.values

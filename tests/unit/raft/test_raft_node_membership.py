@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from raft_rig import Cluster, Member, Recorder, eventually, free_ports
+from structlog.testing import capture_logs
 
 from net.client import Connection
 from net.handlers import HandlerTable
@@ -45,9 +46,8 @@ class Controller(Member):
             directory_id=self.key.directory_id,
             cluster_id=self.cluster.cluster_id,
             voters=self.cluster.static,
-            bootstrap=tuple(self.cluster.voters.values()),
             advertised=("127.0.0.1", self.port),
-            **self.cluster.settings | more,
+            **{"bootstrap": tuple(self.cluster.voters.values())} | self.cluster.settings | more,
         )
         self.recorder = Recorder()
         env = real_env(seed=self.node_id)
@@ -133,9 +133,14 @@ def test_static_voters_are_written_into_the_log_and_stay_there(tmp_path):
                 cluster[i].key for i in (1, 2, 3)
             ]
         await cluster.stop()
-        cluster.static = {}  # whoever has the log needs no configured voters any more
-        for node_id in (1, 2, 3):
-            await cluster[node_id].start()
+        with capture_logs() as logs:
+            await cluster[1].start()
+            cluster.static = {}  # whoever has the log needs no configured voters any more
+            for node_id in (2, 3):
+                await cluster[node_id].start()
+        warned = [e["reason"] for e in logs if e["event"] == "static_voters_ignored"]
+        assert len(warned) == 1, "who has some left is told what to put in their place"
+        assert "set controller.quorum.bootstrap.servers" in warned[0]
         leader = await cluster.leader()
         assert leader.node.voters.ids == (1, 2, 3)
         state = quorum_state_of(leader)
@@ -204,6 +209,32 @@ def test_a_lost_disk_is_noticed_and_replaced(tmp_path):
         assert old not in [voter.key for voter in leader.node.voters]
         await cluster.append(b"goes on")
         await cluster.caught_up()
+
+    scene(tmp_path, tell)
+
+
+def test_an_empty_disk_that_was_to_begin_a_quorum_moves_nobody(tmp_path):
+    """Its configuration still names it as the only voter, so it elects itself; it ends once a
+    member of the quorum that there is speaks to it, however often it is started."""
+
+    async def tell(cluster):
+        leader = await upgraded(cluster)
+        lost = next(member for member in cluster.up if member is not leader)
+        await lost.stop()
+        epoch = leader.node.leader().epoch
+        lost.disk += 1
+        cluster.static = {lost.node_id: cluster.voters[lost.node_id]}
+        for life in range(1, 6):
+            await lost.start(bootstrap=())
+            await eventually(lambda life=life: len(lost.fatal) == life)
+            assert "was formatted to begin a quorum where there is one" in lost.fatal[-1].reason
+            assert lost.node.leader().epoch >= life
+            await lost.stop()
+        assert lost.node is None or lost.node.stopped
+        await cluster.append(b"goes on")
+        assert leader.node.is_leader
+        assert leader.node.leader().epoch == epoch
+        assert [member.fatal for member in cluster.up] == [[]] * len(cluster.up)
 
     scene(tmp_path, tell)
 

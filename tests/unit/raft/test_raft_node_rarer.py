@@ -332,3 +332,35 @@ def test_a_long_log_is_applied_in_slices_at_start(tmp_path):
         assert leader.recorder.state == values
 
     run(scenario, Cluster(tmp_path, voters=1, segment_bytes=300_000))
+
+
+def test_a_batch_of_many_records_is_prepared_before_it_is_told(tmp_path):
+    """From memory where it was appended, read back elsewhere and after a restart; a shorter one is
+    told at once."""
+
+    async def scenario(cluster):
+        await cluster.start()
+        leader = await cluster.leader()
+
+        async def append(count, mark):
+            values = [b"%s%05d" % (mark, number) for number in range(count)]
+            base, last = leader.node.append(values, leader.node.leader().epoch)
+            await cluster.caught_up()
+            assert last - base == count - 1
+            return base, values
+
+        _, short = await append(1_024, b"short")
+        assert all(member.recorder.prepared == [] for member in cluster.members.values())
+        base, long = await append(5_000, b"long")
+        _, after = await append(3, b"after")
+        for member in cluster.members.values():
+            assert member.recorder.prepared == [(base, base)]
+            assert member.recorder.state == short + long + after
+        follower = next(m for m in cluster.members.values() if m is not leader)
+        await follower.stop()
+        await follower.start()
+        await cluster.caught_up()
+        assert follower.recorder.prepared == [(base, base)]
+        assert follower.recorder.state == short + long + after
+
+    run(scenario, Cluster(tmp_path))

@@ -22,7 +22,7 @@ from wire.batch import build_batch
 from wire.errors import FatalError
 from wire.exits import EXIT_LOG_DAMAGED, EXIT_METADATA_DISK_FAILED
 from world.env import DiskFull
-from world.memory import Media, memory_env
+from world.memory import ManualClock, Media, memory_env
 from world.real import RealFile
 
 DIR = "/data/__cluster_metadata-0"
@@ -77,6 +77,25 @@ def test_others_have_their_turn_after_each_slice_and_the_disk_gets_little_at_onc
     assert max(steps) <= 1, "between two turns of others one slice is taken at most"
     assert store.size > 3 << 20
     assert max(unsynced) < 2 << 20
+
+
+def test_the_writer_leaves_two_thirds_of_the_time_to_others():
+    clock = ManualClock()
+    env = memory_env(disk=Media(clock).mount(), clock=clock)
+    env.disk.make_dirs(DIR)
+
+    def slices():
+        for _ in range(10):
+            clock.advance(3)  # what a slice takes
+            yield [b"x" * 100] * 128
+
+    async def main():
+        store, loop = SnapshotStore(env, DIR), asyncio.get_running_loop()
+        begun = loop.time()
+        await snapshot_writer.write(env, store, OffsetAndEpoch(9, 1), 7, slices())
+        return loop.time() - begun
+
+    assert asyncio.run(main()) > 0.95 * 10 * 0.006
 
 
 # Damage

@@ -1,6 +1,7 @@
 """The rules over live nodes: mirrors against a naive reading, and planted faults."""
 
 import asyncio
+import dataclasses
 import random
 from uuid import UUID
 
@@ -9,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metadata.image import EMPTY
-from metadata.records import ConfigRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
+from metadata.records import (
+    ConfigRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RegisterBrokerRecord,
+    TopicRecord,
+)
 from simulation.checks import Violation
 from simulation.checks import media as disks
 from simulation.checks.images import ImageChecks
@@ -202,9 +210,18 @@ def test_a_mark_beyond_the_log(members):
 # Images
 
 
+def broker(broker_id, **fields):
+    return RegisterBrokerRecord(
+        broker_id=broker_id,
+        incarnation_id=fields.pop("incarnation_id", UUID(int=broker_id)),
+        broker_epoch=fields.pop("broker_epoch", broker_id),
+        fenced=fields.pop("fenced", False),
+    )
+
+
 def image(*records, offset=0):
     made = EMPTY
-    for record in records:
+    for record in (*map(broker, (1, 2, 3)), *records):
         made = made.apply(record)
     return made.at(offset, 1, 1)
 
@@ -270,6 +287,41 @@ def test_steps_that_may_not_be(checks, change, rule):
     checks.look(1, 0, image(TOPIC, PARTITION, offset=1))
     with pytest.raises(Violation, match=rule):
         checks.look(1, 0, image(TOPIC, PARTITION, partition_change(**change), offset=2))
+
+
+@pytest.mark.parametrize(
+    ("change", "rule"),
+    [
+        (broker(1, broker_epoch=9, fenced=True), "a fenced broker leads nothing"),
+        (broker(3, broker_epoch=2), "a broker's epoch rises with every life"),
+        (broker(3, incarnation_id=UUID(int=9)), "a broker's epoch rises with every life"),
+        (
+            ProducerIdsRecord(broker_id=1, next_producer_id=500),
+            "blocks of producer ids are given once",
+        ),
+    ],
+)
+def test_changes_of_the_cluster_that_may_not_be(checks, change, rule):
+    ids = ProducerIdsRecord(broker_id=1, next_producer_id=1_000)
+    checks.look(1, 0, image(TOPIC, PARTITION, ids, offset=1))
+    with pytest.raises(Violation, match=rule):
+        checks.look(1, 0, image(TOPIC, PARTITION, ids, change, offset=2))
+
+
+def test_a_leader_that_is_fenced_already(checks):
+    fenced = broker(2, broker_epoch=9, fenced=True)
+    checks.look(1, 0, image(TOPIC, PARTITION, fenced, offset=1))
+    with pytest.raises(Violation, match="a fenced broker leads nothing"):
+        checks.look(
+            1, 0, image(TOPIC, PARTITION, fenced, partition_change(leader=2, isr=(2,)), offset=2)
+        )
+
+
+def test_brokers_that_come_again(checks):
+    checks.look(1, 0, image(TOPIC, PARTITION, offset=1))
+    again = broker(3, broker_epoch=8, incarnation_id=UUID(int=9), fenced=True)
+    checks.look(1, 0, image(TOPIC, PARTITION, again, offset=2))
+    checks.look(1, 0, image(TOPIC, PARTITION, dataclasses.replace(again, fenced=False), offset=3))
 
 
 def test_an_unclean_election_where_it_is_allowed_and_marked(checks):

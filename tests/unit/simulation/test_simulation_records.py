@@ -47,6 +47,14 @@ def test_planted_faults_are_found(records, seen, final, rule):
         judge(records, seen, final)
 
 
+def test_a_refused_record_is_not_there():
+    refused = sent(0, idempotent=False)
+    refused.outcome = Outcome.FAILED
+    judge([refused], [], log())
+    with pytest.raises(Violation, match="a refused record is not there"):
+        judge([refused], [], log(b"p/0"))
+
+
 def test_acks_1_may_be_lost_but_not_reordered_on_a_connection():
     one = [sent(n, n, acks=1, idempotent=False) for n in range(3)]
     judge(one[:2], [], log(b"p/0"))

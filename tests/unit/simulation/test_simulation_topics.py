@@ -115,6 +115,16 @@ def test_a_refusal_may_tell_of_the_past(told):
     told.judge()
 
 
+@pytest.mark.parametrize(("deleted", "word"), [(True, EXISTS), (False, ABSENT)])
+def test_who_was_not_replaced_refuses_by_what_is(told, deleted, word):
+    told.call("create", result="id1")
+    if deleted:
+        told.call("delete")
+    told.call("create", Outcome.FAILED, word, newest=True)
+    with pytest.raises(Violation):
+        told.judge()
+
+
 def test_a_broker_may_have_repeated_what_it_was_asked(told):
     told.call("create", Outcome.FAILED, EXISTS, forwarded=True)
     told.call("read", result=("id1", None))
@@ -122,6 +132,22 @@ def test_a_broker_may_have_repeated_what_it_was_asked(told):
     told.call("alter", value="6")
     told.call("read", result=("id1", "5"))
     told.judge()
+
+
+def test_a_copy_of_a_create_that_comes_late_makes_another_topic(told):
+    """The broker asked twice, and the first question lay on a cut link."""
+    told.call("create", result="id1", forwarded=True)
+    told.call("delete")
+    told.call("read", result=("id2", None))
+    told.judge()
+
+
+def test_a_create_that_no_broker_repeats_makes_one_topic(told):
+    told.call("create", result="id1")
+    told.call("delete")
+    told.call("read", result=("id2", None))
+    with pytest.raises(Violation):
+        told.judge()
 
 
 def test_concurrent_calls_may_come_in_any_order(told):

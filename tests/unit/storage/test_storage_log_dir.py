@@ -1,12 +1,14 @@
 """A node's log directory: lock, identity, checkpoints, marker, deletes."""
 
 import asyncio
+import dataclasses
 import random
 from uuid import UUID
 
 import pytest
 from storage_helpers import batch, read_all, run
 
+from storage import scan
 from storage.config import LogConfig
 from storage.log_dir import LogDirectory
 from storage.names import is_marked_dir, marked_dir, parse_partition_dir
@@ -228,5 +230,104 @@ def test_logs_are_made_durable_some_at_a_time_and_one_that_fails_stops_no_other(
             await directory.close(broker_epoch=7)
         assert [n for n, log in enumerate(logs) if log.recovery_point < 2] == [3]
         assert not media.mount().exists("/d/.kafka_cleanshutdown")
+
+    run(main())
+
+
+def test_who_only_looked_leaves_a_directory_as_clean_as_it_was():
+    """A start that is given up, or that another directory makes fail, costs no recovery."""
+
+    async def main():
+        media = Media()
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        await directory.open_log("t", 0, CONFIG, TOPIC_ID)
+        await directory.close(broker_epoch=7)
+        for end in ("release", "kill", "power"):
+            directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+            assert (directory.was_clean, directory.previous_broker_epoch) == (True, 7)
+            if end == "release":
+                directory.release()
+            elif end == "kill":
+                media.kill()
+            else:
+                media.lose_power(random.Random(1))
+        # But from the first touch on it is not: before the log is opened, and durably.
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        await directory.open_log("t", 0, CONFIG)
+        media.lose_power(random.Random(1))
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        assert not directory.was_clean
+
+    run(main())
+
+
+def test_a_stop_before_all_is_recovered_leaves_no_mark_and_keeps_what_was():
+    async def main():
+        media = Media()
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        for number in range(2):
+            log = await directory.open_log("t", number, CONFIG, TOPIC_ID)
+            for _ in range(8):
+                log.append_as_leader([batch(3, size=60)], 1)
+        await directory.close(clean=False)
+        # Both must be read, and one is.
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        log = await directory.open_log("t", 0, CONFIG)
+        assert log.recovery.scanned_bytes > 0
+        await directory.close(broker_epoch=8)
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        assert not directory.was_clean
+        assert directory.previous_broker_epoch is None
+        again = await directory.open_log("t", 0, CONFIG)
+        assert again.recovery.scanned_bytes < log.recovery.scanned_bytes / 4, "the last segment"
+        other = await directory.open_log("t", 1, CONFIG)
+        assert (again.end_offset, other.end_offset) == (24, 24)
+        await directory.close(broker_epoch=9)
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        assert (directory.was_clean, directory.previous_broker_epoch) == (True, 9)
+        # One of two is enough where nothing had to be recovered.
+        await directory.open_log("t", 1, CONFIG)
+        await directory.close(broker_epoch=10)
+        assert (await LogDirectory.open(memory_env(disk=media.mount()), "/d")).was_clean
+
+    run(main())
+
+
+def test_a_recovery_is_broken_off_between_two_slices(monkeypatch):
+    monkeypatch.setattr(scan, "_SLICE_BATCHES", 10)
+
+    async def main():
+        media = Media()
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        log = await directory.open_log("t", 0, LogConfig(), TOPIC_ID)
+        for _ in range(100):
+            log.append_as_leader([batch(1)], 1)
+        whole = read_all(log)
+        await directory.close(clean=False)
+        calls, enough = [], asyncio.Event()
+
+        async def run_blocking(function, *args):
+            calls.append(function)
+            if len(calls) == 4:
+                enough.set()
+            await asyncio.sleep(0)
+            return function(*args)
+
+        env = dataclasses.replace(memory_env(disk=media.mount()), run_blocking=run_blocking)
+        directory = await LogDirectory.open(env, "/d")
+        opening = asyncio.ensure_future(directory.open_log("t", 0, LogConfig()))
+        await enough.wait()
+        directory.stop_recovery()
+        await asyncio.wait([opening])
+        assert opening.cancelled()
+        assert len(calls) < 6
+        assert directory.logs == {}
+        await directory.close(broker_epoch=8)
+        directory = await LogDirectory.open(env, "/d")
+        assert not directory.was_clean
+        calls.clear()
+        log = await directory.open_log("t", 0, LogConfig())
+        assert len(calls) >= 10
+        assert read_all(log) == whole
 
     run(main())

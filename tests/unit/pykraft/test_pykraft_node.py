@@ -1,0 +1,102 @@
+"""A node in one process and in memory: its start, what it is asked, its stop."""
+
+import asyncio
+import dataclasses
+from types import SimpleNamespace
+
+import pytest
+
+from pykraft.node import Node
+from pykraft.node_config import parse_node_config
+from pykraft.storage_format import format_directories
+from wire.errors import FatalError
+from world.memory import memory_env
+
+CONFIG = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "listeners": "CONTROLLER://127.0.0.1:0",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@127.0.0.1:1",
+    "log.dirs": "/data",
+}
+
+
+def test_a_linearizable_read_waits_for_a_long_batch_on_its_way_into_the_image():
+    async def main():
+        node = Node(memory_env(), parse_node_config(CONFIG))
+
+        async def confirm():
+            return 5_000
+
+        node.raft = SimpleNamespace(confirm_leadership=confirm, applied_offset=10)
+        node.controller = SimpleNamespace(active=True)
+        read = asyncio.ensure_future(node.confirm_read())
+
+        async def move_on(offset):
+            node.raft.applied_offset = offset
+            moved, node.publisher.moved = node.publisher.moved, asyncio.Event()
+            moved.set()
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+        await move_on(10)
+        assert not read.done()
+        await move_on(4_999)
+        assert not read.done()
+        await move_on(5_000)
+        assert read.result() == 5_000
+
+    asyncio.run(main())
+
+
+async def formatted():
+    """The world of a node whose directory is formatted."""
+    env = memory_env()
+    levels = {"metadata.version": 25}
+    await format_directories(env, ["/data"], node_id=1, cluster_id="c", levels=levels)
+    return env
+
+
+def test_a_start_is_given_up_when_the_node_is_told_to_stop():
+    async def main():
+        env, reading = await formatted(), asyncio.Event()
+        snapshot = "/data/__cluster_metadata-0/00000000000000000005-0000000001.checkpoint"
+        env.disk.make_dirs("/data/__cluster_metadata-0")
+        env.disk.open(snapshot, create=True).append([bytes(1000)])
+
+        async def run_blocking(function, *args):
+            reading.set()
+            await asyncio.Event().wait()
+
+        slow = dataclasses.replace(env, run_blocking=run_blocking)
+        node, stop = Node(slow, parse_node_config(CONFIG)), asyncio.Event()
+        starting = asyncio.ensure_future(node.start_unless(stop))
+        await reading.wait()
+        assert list(env.disk.media.locked) == ["/data/.lock"]
+        stop.set()
+        async with asyncio.timeout(5):
+            assert await starting is False
+            await node.stop()
+        assert node.failure is None
+        assert env.disk.media.locked == {}
+        assert env.disk.exists(snapshot), "nothing was decided about it"
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+
+
+def test_why_a_node_can_not_start_is_told_though_it_is_to_stop_as_well():
+    async def main():
+        stop = asyncio.Event()
+        stop.set()
+        node = Node(memory_env(), parse_node_config(CONFIG))
+
+        async def start():
+            raise FatalError(4, "broken")
+
+        node.start = start
+        with pytest.raises(FatalError, match="broken"):
+            await node.start_unless(stop)
+
+    asyncio.run(main())
