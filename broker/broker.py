@@ -86,7 +86,6 @@ class Broker:
         self._on_fatal = on_fatal
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("broker").bind(node_id=self.config.node_id)
-
         self._channels = [
             ControllerChannel(env, controller_endpoint, f"broker-{self.config.node_id}-{purpose}")
             for purpose in ("heartbeat", "to-controller", "forwarding")

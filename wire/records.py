@@ -169,6 +169,7 @@ def locate_records(data: bytes, count: int) -> list[PlacedRecord]:
     otherwise. Runs for every record that a log cleaner meets: varints of one byte are read in
     place."""
     found = []
+    key: bytes | None
     pos, size = 0, len(data)
     try:
         for _ in range(count):
