@@ -248,7 +248,8 @@ class Broker:
         self._log.info("stopping", leaders=self.replicas.leaders)
         if self.lifecycle.state is not State.RUNNING:
             timeout_ms = min(timeout_ms, _FAREWELL_MS)
-        if not await self.lifecycle.controlled_shutdown(timeout_ms):
+        moved = await self.lifecycle.controlled_shutdown(timeout_ms)
+        if not moved and self.lifecycle.epoch >= 0:
             self._log.warning("controlled_shutdown_not_confirmed", timeout_ms=timeout_ms)
         for task in self._tasks:
             task.cancel()

@@ -71,6 +71,7 @@ class Performer:
         self._truncations = 0
         self._serve_asked = False
         self._committed: int | None = None  # to be applied after the sync
+        self._newest: OwnBatch | None = None  # what this leader appended last
         self._freezing: asyncio.Task[None] | None = None
         self._part: tuple[OffsetAndEpoch, File] | None = None
         self._probes: dict[int, asyncio.Task[None]] = {}
@@ -172,10 +173,12 @@ class Performer:
             later.set(self._node.quorum_apis.reply(call, response, data))
 
     def _records(self, offset: int, call: Call) -> Slice | None:
+        most = min(call.records_max_bytes, self._node.config.fetch_max_bytes)
+        newest = self._newest
+        if newest is not None and newest.batch.base_offset == offset and len(newest.data) <= most:
+            return Slice(newest.data, len(newest.data))  # what others mostly wait for
         try:
-            part = self._log.log.read(
-                offset, min(call.records_max_bytes, self._node.config.fetch_max_bytes)
-            )
+            part = self._log.log.read(offset, most)
         except OffsetOutOfRange:
             return None  # trimmed meanwhile: the next fetch is told so
         if part is None:
@@ -210,6 +213,7 @@ class Performer:
         assert own.batch.base_offset == self._log.log.end_offset, own.batch.base_offset
         self._log.append_own(own.data, epoch)
         self._applier.remember(own.batch)
+        self._newest = own
 
     def _append_fetched(self, effect: fx.AppendFetched) -> None:
         self._log.append_fetched(effect.records)
@@ -245,6 +249,7 @@ class Performer:
     def _truncate(self, effect: fx.TruncateLog) -> None:
         logger.info("log_truncated", offset=effect.offset, end=self._log.log.end_offset)
         self._truncations = effect.truncations
+        self._newest = None
         self._applier.forget_from(effect.offset)
         self._block(self._log.truncate(effect.offset), "raft-truncate")
 
@@ -299,7 +304,7 @@ class Performer:
 
     def _restart_log(self, effect: fx.RestartLog) -> None:
         self._truncations = effect.truncations
-        self._committed = None
+        self._committed = self._newest = None
         self._applier.hold()
         self._block(self._restart(effect.snapshot), "raft-restart-log")
 

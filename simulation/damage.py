@@ -74,7 +74,8 @@ class Durability:
     """How far each controller's metadata log was durable a while ago, by what it said itself."""
 
     def __init__(self) -> None:
-        self._lives: dict[int, int] = {}
+        # Life of the process and cuts of its log: with each begins another count.
+        self._eras: dict[int, tuple[int, int]] = {}
         self._seen: dict[int, deque[tuple[int, int]]] = {}
 
     def look(self, machine: Machine, now_ms: int) -> None:
@@ -85,13 +86,13 @@ class Durability:
             raft is None
             or not raft._started
             or not raft.core.state.can_vote  # an observer promises nothing, and doesn't sync
-            or self._lives.get(machine.number) != machine.lives
+            or self._eras.get(machine.number) != _era(machine)
             or raft.stopped
             or (machine.loop is not None and machine.loop.paused)
             or machine.machine_disk.backlog_ms > _BACKLOG_MS
         ):
             # Where time passes and nothing can be done, or is done yet, nothing is owed.
-            self._lives[machine.number] = machine.lives
+            self._eras[machine.number] = _era(machine)
             seen.clear()
             return
         seen.append((now_ms, raft.core.state.log.synced_end))
@@ -105,11 +106,10 @@ class Durability:
     def owed(self, machine: Machine, now_ms: int) -> int:
         """What the synced offset must be at least if the machine loses power now."""
         seen = self._seen.get(machine.number)
-        if not machine.running or not seen or self._lives[machine.number] != machine.lives:
+        if not machine.running or not seen or self._eras[machine.number] != _era(machine):
             return 0
         self._forget(seen, now_ms)
-        # The lowest since: the log may have been cut for a leader.
-        return min(end for _, end in seen) if seen[0][0] <= now_ms - _LAG_MS else 0
+        return seen[0][1] if seen[0][0] <= now_ms - _LAG_MS else 0
 
     def cut_power(self, machine: Machine, now_ms: int) -> None:
         """Does it. Raises Violation if the disk says less than it must."""
@@ -122,3 +122,10 @@ class Durability:
                 "a synced offset is durable a second later",
                 f"{machine.name}: {found} is on the disk, {owed} was durable {_LAG_MS} ms before",
             )
+
+
+def _era(machine: Machine) -> tuple[int, int]:
+    """A log that is cut for a leader, and grows again at once, has its offset lowered first."""
+    raft = None if machine.node is None else machine.node.raft
+    cuts = 0 if raft is None or not raft._started else raft.core.state.log.truncations
+    return machine.lives, cuts

@@ -1,8 +1,7 @@
 """The operating system behind the ports of world.env.
 
-fdatasync and directory syncs are made by the kernel (`world.kernel_syncs`) or, where it makes none,
-run in threads of their own, so that a slow disk never holds back the readers' threads; other
-blocking work has a small pool.
+fdatasync and directory syncs run in threads of their own, so that a slow disk never holds back
+the readers' threads; other blocking work has a small pool.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property
 from typing import Any
 
 from world.env import (
@@ -31,7 +29,7 @@ from world.env import (
     Lock,
     SyncFailed,
 )
-from world.kernel_syncs import KernelSyncs, kernel_syncs
+from world.sync_threads import SyncThreads
 
 # Too many open files is no damage either: it passes, and what is there stays as it is.
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
@@ -247,30 +245,18 @@ class RealLock:
 
 
 class RealDisk:
-    """The file system (see world.env.Disk). `nowait` says whether RWF_NOWAIT is used, `kernel`
-    makes syncs without a thread."""
+    """The file system (see world.env.Disk). `nowait` says whether RWF_NOWAIT is used."""
 
-    def __init__(self, kernel: Callable[[], KernelSyncs | None] = kernel_syncs) -> None:
+    def __init__(self) -> None:
         self.nowait = _RWF_NOWAIT is not None and hasattr(os, "preadv")
-        self._make_kernel = kernel
-        self._sync_threads = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="fdatasync")
-
-    @cached_property
-    def _kernel(self) -> KernelSyncs | None:
-        return self._make_kernel()
+        self._sync_threads = SyncThreads(_sync_descriptor, _SYNC_THREADS)
 
     async def sync_handle(self, handle: _Handle, path: str) -> None:
-        """Sync one descriptor. Raises SyncFailed."""
-        under_way = None if self._kernel is None else self._kernel.begin(handle.fd)
-        number = errno.EINVAL if under_way is None else await under_way
-        if number == errno.EINVAL:  # no sync of this kind for this file
-            loop = asyncio.get_running_loop()
-            try:
-                await loop.run_in_executor(self._sync_threads, _sync_descriptor, handle)
-            except OSError as error:
-                raise SyncFailed(path, "sync", error.strerror or str(error)) from error
-        elif number:
-            raise SyncFailed(path, "sync", os.strerror(number))
+        """Sync one descriptor in a sync thread. Raises SyncFailed."""
+        try:
+            await self._sync_threads.run(handle)
+        except OSError as error:
+            raise SyncFailed(path, "sync", error.strerror or str(error)) from error
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -224,6 +224,40 @@ def test_many_appends_share_fsyncs(tmp_path):
     run(scenario, Cluster(tmp_path))
 
 
+def test_what_a_leader_appended_last_is_sent_from_memory(tmp_path, monkeypatch):
+    async def scenario(cluster):
+        await cluster.start()
+        leader = await cluster.leader()
+        await cluster.append(b"a")
+        await cluster.caught_up()
+        reads = []
+        log = leader.node.log.log
+        read = type(log).read
+        monkeypatch.setattr(
+            type(log),
+            "read",
+            lambda self, *at, **more: reads.append(self) or read(self, *at, **more),
+        )
+        for number in range(5):
+            await cluster.append(b"%d" % number, b"and more")
+            await cluster.caught_up()
+        assert log not in reads
+        assert len(reads) >= 10  # what followers apply
+        late = cluster[1 + leader.node_id % 3]
+        await late.kill()
+        await cluster.append(b"b")
+        await cluster.append(b"c")
+        await late.start()
+        await cluster.caught_up()
+        assert log in reads
+        ends = [member.node.log.log.active.file for member in cluster.up]
+        contents = [file.pread(file.size(), 0) for file in ends]
+        assert len(contents[0]) > 500
+        assert contents[1:] == contents[:1] * 2
+
+    run(scenario, Cluster(tmp_path))
+
+
 def test_damage_before_the_synced_offset_stops_a_lonely_node(tmp_path):
     async def scenario(cluster):
         await cluster.start()
