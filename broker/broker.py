@@ -180,6 +180,11 @@ class Broker:
         return self.replicas.offline
 
     @property
+    def uncleanable(self) -> int:
+        """Compacted logs here that the cleaner leaves alone, since they make no sense."""
+        return self.cleaner.uncleanable
+
+    @property
     def bytes_in(self) -> int:
         """Bytes that clients produced here."""
         return self.replicas.bytes_in
