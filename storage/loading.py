@@ -130,7 +130,8 @@ class Loader:
             self.recovery.rebuilt.append(self._path(names.LEADER_EPOCHS))
             await self._rebuild_epochs(bases[:first_scanned])
         elif first_scanned < len(bases):
-            self.epochs.truncate_from_end(bases[first_scanned])
+            # Of what was compacted, not all epochs have a batch left; it was synced before.
+            self.epochs.truncate_from_end(max(bases[first_scanned], self.cleaned_to))
         for position in range(first_scanned):
             await self._trust(bases, position)
         await self._check_epochs()

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from storage import names
 from storage.cleaning.dirt import Dirt
-from storage.cleaning.work import Limits, Pass, clean
+from storage.cleaning.work import Limits, LogChanged, Pass, clean
 from storage.config import LogConfig
 from storage.leftovers import make_directory
 from storage.log import Log
@@ -297,9 +297,17 @@ class LogDirectory:
         # A record goes because of a newer one: that must not be lost without it. And the holes
         # that cleaning leaves must not be taken for a torn end, which is looked for from the
         # recovery point on.
-        await log.flush(dirt.end)
-        if self._written_points.get((topic, partition), 0) < dirt.end:
-            await self.write_recovery_points()
+        truncations = log.truncations
+        try:
+            await log.flush(dirt.end)
+            if self._written_points.get((topic, partition), 0) < dirt.end:
+                await self.write_recovery_points()
+        except DiskError as error:
+            if log.closed:
+                raise LogChanged(f"{log.directory} was closed") from error
+            raise
+        if log.closed or log.truncations != truncations:
+            raise LogChanged(f"{log.directory} was closed or truncated")
         done = await clean(log, dirt, limits)
         await self.write_cleaned_offsets()
         return done

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from storage.cleaning.key_map import KeyMap
 from storage.cleaning.transactions import Transactions
+from storage.config import MAX_INT64
 from wire.batch import CODEC_MASK, DELETE_HORIZON, BatchHeader, record_bytes, with_records
 from wire.records import PlacedRecord, locate_records, with_timestamp_delta
 from world.env import Buffer
@@ -36,6 +37,11 @@ class Rules:
     producers: Mapping[int, LastOfProducer]
     now_ms: int
     delete_retention_ms: int
+
+    @property
+    def horizon_ms(self) -> int:
+        """When what is met for the first time may go."""
+        return min(self.now_ms + self.delete_retention_ms, MAX_INT64)
 
 
 class Kept(NamedTuple):
@@ -102,7 +108,7 @@ def _clean_data(header: BatchHeader, data: Buffer, rules: Rules) -> Kept | None:
     if not stay:
         return _header_only(header) if _header_stays(header, rules) else None
     if not header.has_delete_horizon and not all(record.has_value for record in stay):
-        return _restamped(header, raw, stay, rules.now_ms + rules.delete_retention_ms)
+        return _restamped(header, raw, stay, rules.horizon_ms)
     if len(stay) == len(records):
         return Kept(header, data)
     body = b"".join([raw[record.start : record.end] for record in stay])
@@ -135,7 +141,7 @@ def _with_horizon(header: BatchHeader, data: Buffer, rules: Rules) -> Kept:
         return Kept(header, data)
     raw = record_bytes(data, 0, header)
     records = locate_records(raw, header.count)
-    return _restamped(header, raw, records, rules.now_ms + rules.delete_retention_ms)
+    return _restamped(header, raw, records, rules.horizon_ms)
 
 
 def _restamped(header: BatchHeader, raw: bytes, stay: list[PlacedRecord], horizon_ms: int) -> Kept:

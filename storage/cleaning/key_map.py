@@ -26,7 +26,9 @@ class KeyMap:
         affordable = max(budget_bytes // _SLOT.size, 3)
         wanted = int(most_keys / load_factor) + 3
         # A step between slots that is no multiple of a prime comes by all of them.
-        self._slots = _prime_from(wanted) if wanted < affordable else _prime_upto(affordable)
+        self._slots = _prime_from(min(wanted, affordable))
+        if self._slots > affordable:
+            self._slots = _prime_upto(affordable)
         self.capacity = max(1, min(int(self._slots * load_factor), self._slots - 1))
         # Zeros that take no memory before they are written.
         size = self._slots * _SLOT.size

@@ -120,6 +120,20 @@ def test_a_tombstone_stays_for_the_delete_retention_from_its_first_pass():
     run(main())
 
 
+def test_a_tombstone_may_stay_for_ever():
+    async def main():
+        log = await opened(config=replace(COMPACTED, delete_retention_ms=2**63 - 1))
+        append(log, ("a", None), ("b", "1"), time=5000)
+        append(log, ("c", "1"))
+        await clean_all(log)
+        assert [(r.key, r.time) for r in seen(log)] == [("a", 5000), ("b", 5001), ("c", 1000)]
+        append(log, ("d", "1"))
+        await clean_all(log)
+        assert ("a", None) in pairs(log)
+
+    run(main())
+
+
 def test_a_tombstone_that_a_value_replaces_goes_at_once():
     async def main():
         log = await opened()

@@ -8,6 +8,7 @@ import pytest
 from cleaning_helpers import COMPACTED, append, dirt_of, limits, seen
 from storage_helpers import run
 
+from storage.cleaning.work import LogChanged
 from storage.log_dir import CLEANED_OFFSETS, LogDirectory
 from wire import checkpoints
 from wire.index_files import AbortedTxn, encode_txn_entry
@@ -163,6 +164,31 @@ def test_two_cuts_one_after_the_other(seed):
         assert log.recovery.cut == []
         await directory.clean_log(*KEY, dirt_of(log), limits())
         assert seen(log) == after
+
+    run(main())
+
+
+@pytest.mark.parametrize("happens", ["truncated", "closed"])
+def test_a_log_that_changes_while_it_is_made_durable_is_left_alone(happens):
+    async def main():
+        media = Media()
+        directory, log = await dirty(media)
+        append(log, ("k5", "not on the disk"))
+        dirt = dirt_of(log)
+        log.roll()
+
+        async def sync(path):
+            media.wait_for_sync = None
+            if happens == "truncated":
+                log.truncate_to(dirt.end - 2)
+            else:
+                await directory.set_stray(*KEY)
+
+        media.wait_for_sync = sync
+        # Until it is rolled, the recovery point is in the segment that grows.
+        dirt = replace(dirt, end=log.end_offset)
+        with pytest.raises(LogChanged):
+            await directory.clean_log(*KEY, dirt, limits())
 
     run(main())
 
