@@ -12,6 +12,7 @@ import shutil
 from dataclasses import replace
 
 import jvm_node
+import kafka_jvm
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -184,17 +185,21 @@ def cleaned_offset(data):
 class Jvm:
     """A JVM node whose partition directory is exchanged while it is stopped."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, version=kafka_jvm.DEFAULT_VERSION):
+        self.version = version
         self.config = jvm_node.write_properties(
             directory / "server.properties", jvm_node.combined_properties(directory, **CLEANER)
         )
-        jvm_node.format_directory(self.config, "kraftkraftkraftkraftkr")
+        jvm_node.format_directory(self.config, "kraftkraftkraftkraftkr", version)
         self.data = directory / "data"
         self.partition = self.data / f"{TOPIC}-0"
-        with jvm_node.jvm_node(self.config) as node:
+        with self.running() as node:
             admin = AdminClient({"bootstrap.servers": node.bootstrap})
             made = admin.create_topics([NewTopic(TOPIC, 1, 1, config=SETTINGS)])
             made[TOPIC].result(20)
+
+    def running(self):
+        return jvm_node.jvm_node(self.config, version=self.version)
 
     def put(self, directory):
         """What is in `directory` is the partition from now on."""
@@ -207,7 +212,7 @@ class Jvm:
 
     def clean(self, upto):
         """Runs until its cleaner has got there."""
-        with jvm_node.jvm_node(self.config) as node:
+        with self.running() as node:
             wait_until(
                 lambda: cleaned_offset(self.data) >= upto,
                 f"JVM Kafka has cleaned up to {upto}",
@@ -244,8 +249,9 @@ def read_with_a_client(bootstrap, end):
 
 
 @pytest.mark.ci
-def test_both_cleaners_leave_the_same(tmp_path):
-    jvm = Jvm(tmp_path / "jvm")
+@pytest.mark.parametrize("version", [kafka_jvm.DEFAULT_VERSION, kafka_jvm.NEWEST_VERSION])
+def test_both_cleaners_leave_the_same(version, tmp_path):
+    jvm = Jvm(tmp_path / "jvm", version)
     ours = tmp_path / "ours"
     cleaned_to = 0
     for number in range(2):
@@ -289,12 +295,12 @@ def test_a_jvm_broker_serves_what_our_cleaner_left(tmp_path):
     ]
     jvm.put(ours)
     (jvm.data / "cleaner-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {end}\n")
-    with jvm_node.jvm_node(jvm.config) as node:
+    with jvm.running() as node:
         assert read_with_a_client(node.bootstrap, expected[-1][0]) == expected
         assert node.complaints() == []
     # It had nothing to do, and its recovery finds nothing to mend after a stop without a word.
     assert cleaned_offset(jvm.data) == end
     (jvm.data / ".kafka_cleanshutdown").unlink()
     (jvm.data / "recovery-point-offset-checkpoint").unlink()
-    with jvm_node.jvm_node(jvm.config) as node:
+    with jvm.running() as node:
         assert read_with_a_client(node.bootstrap, expected[-1][0]) == expected
