@@ -18,7 +18,7 @@ from wire.errors import DamagedFile
 from world.env import DiskError, DiskFull, Env
 
 # So many logs are looked at before others get their turn.
-_LOOK_AT_ONCE = 100
+_LOOK_AT_ONCE = 10
 
 
 class Cleaner:

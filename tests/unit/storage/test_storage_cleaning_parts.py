@@ -79,12 +79,12 @@ def test_groups_are_as_large_as_may_be(steps, most):
     for number, count in enumerate(counts):
         group = segments[begin : begin + count]
         begin += count
-        assert 1 <= count <= 64
+        assert 1 <= count <= 32
         if count > 1:
             assert sum(segment.size for segment in group) <= most
             reach = max((s.next_base - 1 for s in group if s.size), default=0)
             assert reach - group[0].base_offset < 2**31 or not any(s.size for s in group[1:])
-        if number + 1 < len(counts) and count < 64:
+        if number + 1 < len(counts) and count < 32:
             following = segments[begin]
             grown = sum(segment.size for segment in group) + following.size
             too_far = following.next_base - 1 - group[0].base_offset > 2**31 - 1
