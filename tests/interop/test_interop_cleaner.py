@@ -27,6 +27,7 @@ from storage.log import Log
 from wire.batch import build_batch, decode_records, iter_headers
 from wire.control import encode_end_txn_marker
 from wire.index_files import AbortedTxn, encode_txn_entry
+from world.memory import Media, memory_env
 from world.real import RealClock, real_env
 
 pytestmark = pytest.mark.interop
@@ -185,7 +186,7 @@ def cleaned_offset(data):
 class Jvm:
     """A JVM node whose partition directory is exchanged while it is stopped."""
 
-    def __init__(self, directory, version=kafka_jvm.DEFAULT_VERSION):
+    def __init__(self, directory, version=kafka_jvm.DEFAULT_VERSION, topics=(TOPIC,)):
         self.version = version
         self.config = jvm_node.write_properties(
             directory / "server.properties", jvm_node.combined_properties(directory, **CLEANER)
@@ -195,20 +196,22 @@ class Jvm:
         self.partition = self.data / f"{TOPIC}-0"
         with self.running() as node:
             admin = AdminClient({"bootstrap.servers": node.bootstrap})
-            made = admin.create_topics([NewTopic(TOPIC, 1, 1, config=SETTINGS)])
-            made[TOPIC].result(20)
+            made = admin.create_topics([NewTopic(name, 1, 1, config=SETTINGS) for name in topics])
+            for one in made.values():
+                one.result(20)
 
     def running(self):
         return jvm_node.jvm_node(self.config, version=self.version)
 
-    def put(self, directory):
-        """What is in `directory` is the partition from now on."""
-        for path in self.partition.iterdir():
+    def put(self, directory, topic=TOPIC):
+        """What is in `directory` is the topic's partition from now on."""
+        partition = self.data / f"{topic}-0"
+        for path in partition.iterdir():
             if path.name != "partition.metadata":
                 path.unlink()
         for path in directory.iterdir():
             if path.name != "partition.metadata":
-                shutil.copyfile(path, self.partition / path.name)
+                shutil.copyfile(path, partition / path.name)
 
     def clean(self, upto):
         """Runs until its cleaner has got there."""
@@ -224,7 +227,7 @@ class Jvm:
         assert cleaned_offset(self.data) == upto
 
 
-def read_with_a_client(bootstrap, end):
+def read_with_a_client(bootstrap, end, topic=TOPIC):
     """All that a consumer is given, of committed transactions only."""
     consumer = Consumer(
         {
@@ -235,7 +238,7 @@ def read_with_a_client(bootstrap, end):
             "enable.partition.eof": False,
         }
     )
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    consumer.assign([TopicPartition(topic, 0, 0)])
     found = []
     try:
         while not found or found[-1][0] < end:
@@ -287,12 +290,7 @@ def test_a_jvm_broker_serves_what_our_cleaner_left(tmp_path):
     logs = sorted(ours.glob("*.log"))
     text = dump("4.1.1", [*logs, *ours.glob("*.*index"), *ours.glob("*.snapshot")])
     assert complaints(text) == []
-    expected = [
-        (record.offset, record.timestamp, record.key, record.value)
-        for frame, records in left_in(ours)
-        if not frame["attributes"] & 0x20
-        for record in records
-    ]
+    expected = data_in(ours)
     jvm.put(ours)
     (jvm.data / "cleaner-offset-checkpoint").write_text(f"0\n1\n{TOPIC} 0 {end}\n")
     with jvm.running() as node:
@@ -304,3 +302,75 @@ def test_a_jvm_broker_serves_what_our_cleaner_left(tmp_path):
     (jvm.data / "recovery-point-offset-checkpoint").unlink()
     with jvm.running() as node:
         assert read_with_a_client(node.bootstrap, expected[-1][0]) == expected
+
+
+class Cut(BaseException):
+    """The process ends here."""
+
+
+def data_in(directory):
+    """What a consumer should be given of a log without open transactions and aborted data."""
+    return [
+        (record.offset, record.timestamp, record.key, record.value)
+        for frame, records in left_in(directory)
+        if not frame["attributes"] & 0x20
+        for record in records
+    ]
+
+
+async def cut_off(source, target, moment):
+    """Our cleaner's work on a copy of `source`, ended before a rename of a log file that has been
+    counted to `moment` by what it is renamed to; what is on the disk then is in `target`."""
+    media = Media()
+    disk = media.mount()
+    disk.make_dirs("/p")
+    for path in source.iterdir():
+        disk.open(f"/p/{path.name}", create=True).append([path.read_bytes()])
+    left = moment[1]
+
+    def watch(operation, path, position, data):
+        nonlocal left
+        if operation == "rename" and data.decode().endswith(f".log{moment[0]}"):
+            left -= 1
+            if left < 0:
+                raise Cut
+
+    env = memory_env(1, disk)
+    log = await Log.open(env, "/p", SMALL, clean=True)
+    log.config = replace(SMALL, segment_bytes=20_000)
+    dirt = measure(log, log.end_offset, env.clock.wall_ms())
+    await log.flush()
+    media.before_change = watch
+    with pytest.raises(Cut):
+        await clean(log, dirt, Limits(4 << 20, 0.9, Throttle(1e300)))
+    media.kill()
+    target.mkdir()
+    disk = media.mount()
+    for name in disk.list_dir("/p"):
+        (target / name).write_bytes(disk.read_bytes(f"/p/{name}"))
+
+
+# Before a new log is complete, with the old ones half gone, before it has their place; the first
+# and the third time.
+MOMENTS = [(kind, number) for number in (0, 2) for kind in (".swap", ".deleted", "")]
+
+
+@pytest.mark.ci
+def test_a_jvm_broker_finishes_or_undoes_what_our_cleaner_was_at(tmp_path):
+    topics = [f"cut-{number}" for number in range(len(MOMENTS))]
+    jvm = Jvm(tmp_path / "jvm", topics=topics)
+    whole = tmp_path / "whole"
+    asyncio.run(write(whole, 9, 300))
+    before = data_in(whole)
+    asyncio.run(clean_ours(shutil.copytree(whole, tmp_path / "cleaned")))
+    after = data_in(tmp_path / "cleaned")
+    left_behind = set()
+    for topic, moment in zip(topics, MOMENTS, strict=True):
+        asyncio.run(cut_off(whole, tmp_path / topic, moment))
+        jvm.put(tmp_path / topic, topic)
+        left_behind |= {"".join(path.suffixes[-2:]) for path in (tmp_path / topic).iterdir()}
+    assert {".log.cleaned", ".log.swap", ".log.deleted"} <= left_behind
+    with jvm.running() as node:
+        for topic in topics:
+            found = read_with_a_client(node.bootstrap, before[-1][0], topic)
+            assert set(after) <= set(found) <= set(before), topic
