@@ -121,7 +121,8 @@ class Cleaner:
         return True
 
     def _leave_alone(self, replica: Replica, error: DamagedFile) -> None:
-        self._left_alone[replica.topic_id, replica.index] = replica.log
+        left_alone = {key: log for key, log in self._left_alone.items() if not log.closed}
+        self._left_alone = {**left_alone, (replica.topic_id, replica.index): replica.log}
         self._log.error(
             "log_cannot_be_cleaned",
             topic=replica.topic,

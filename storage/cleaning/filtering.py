@@ -10,6 +10,7 @@ from storage.cleaning.key_map import KeyMap
 from storage.cleaning.transactions import Transactions
 from storage.config import MAX_INT64
 from wire.batch import CODEC_MASK, DELETE_HORIZON, BatchHeader, record_bytes, with_records
+from wire.errors import DecodeError
 from wire.records import PlacedRecord, locate_records, with_timestamp_delta
 from world.env import Buffer
 
@@ -75,6 +76,18 @@ def clean_batch(
     return _clean_data(header, data, rules)
 
 
+def records_of(header: BatchHeader, raw: bytes) -> list[PlacedRecord]:
+    """The records in a batch's uncompressed bytes. DecodeError if their offsets aren't within it,
+    rising: what a client wrote there must not make records of others go."""
+    records = locate_records(raw, header.count)
+    before = -1
+    for record in records:
+        if not before < record.delta <= header.last_offset_delta:
+            raise DecodeError(f"a record of offset delta {record.delta} after {before}")
+        before = record.delta
+    return records
+
+
 def _horizon_is_over(header: BatchHeader, now_ms: int) -> bool:
     return header.has_delete_horizon and header.base_timestamp <= now_ms
 
@@ -100,7 +113,7 @@ def _header_only(header: BatchHeader) -> Kept:
 
 def _clean_data(header: BatchHeader, data: Buffer, rules: Rules) -> Kept | None:
     raw = record_bytes(data, 0, header)
-    records = locate_records(raw, header.count)
+    records = records_of(header, raw)
     stay = _newest_only(records, header.base_offset, rules)
     if _horizon_is_over(header, rules.now_ms):
         base, end = header.base_offset, rules.map_end
@@ -164,4 +177,6 @@ def _rebuilt(header: BatchHeader, body: bytes, stay: list[PlacedRecord]) -> Kept
     largest = header.max_timestamp
     if header.timestamp_type == 0:
         largest = header.base_timestamp + max(record.timestamp_delta for record in stay)
+        if not -MAX_INT64 <= largest <= MAX_INT64:
+            raise DecodeError(f"a record of timestamp {largest}")
     return Kept(*with_records(header._replace(count=len(stay), max_timestamp=largest), body))

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from storage.cleaning.batches import damaged_batch, read_batches
 from storage.cleaning.dirt import Dirt
-from storage.cleaning.filtering import LastOfProducer, Rules, clean_batch
+from storage.cleaning.filtering import LastOfProducer, Rules, clean_batch, records_of
 from storage.cleaning.groups import Measure, group_segments
 from storage.cleaning.key_map import KeyMap
 from storage.cleaning.output import CleanedSegment
 from storage.cleaning.throttle import Throttle
 from storage.cleaning.transactions import MarkerContradicts, Transactions
-from storage.config import LogConfig
+from storage.config import MAX_INT32, LogConfig
 from storage.names import TXN_INDEX
 from storage.segment import Segment
 from wire.batch import HEADER_SIZE, BatchHeader, record_bytes
 from wire.errors import DecodeError
 from wire.index_files import TIME_ENTRY_SIZE, AbortedTxn, decode_txn_entries
-from wire.records import locate_records
 from world.env import Buffer, Disk, DiskError
 from world.slices import Work, run_in_slices
 
@@ -266,6 +265,8 @@ class _Cleaning:
                     raise damaged_batch(segment, position, error) from error
                 length = 0
                 if kept is not None:
+                    if cleaned.size + kept.header.length > MAX_INT32:
+                        raise segment.damaged(position, "what is left is more than 2 GiB")
                     cleaned.add(*kept)
                     length = kept.header.length
                 if self._meter.add(header.count, header.length + length):
@@ -284,7 +285,7 @@ def _note_keys(
     if transactions.is_aborted(header) or not header.count:
         return None
     base = header.base_offset
-    for record in locate_records(record_bytes(data, 0, header), header.count):
+    for record in records_of(header, record_bytes(data, 0, header)):
         offset = base + record.delta
         if record.key is not None and offset >= start and not keys.put(record.key, offset):
             return offset

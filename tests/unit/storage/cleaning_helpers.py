@@ -11,7 +11,16 @@ from storage.cleaning.throttle import Throttle
 from storage.cleaning.work import Limits, Pass, clean
 from storage.config import LogConfig
 from storage.log import Log
-from wire.batch import BatchHeader, build_batch, crc_ok, decode_records, iter_headers
+from wire.batch import (
+    BatchHeader,
+    build_batch,
+    crc_ok,
+    decode_records,
+    iter_headers,
+    read_header,
+    record_bytes,
+    with_records,
+)
 
 COMPACTED = LogConfig(
     segment_bytes=600,
@@ -39,6 +48,12 @@ def records_batch(*pairs: tuple[str | None, str | None], time: int = 1000, **fie
         for n, (k, v) in enumerate(pairs)
     ]
     return bytearray(build_batch(records, **fields))
+
+
+def forged(batch: Any, edit: Any) -> bytearray:
+    """The batch with `edit(records' bytes)` for its records, and a sound CRC."""
+    header = read_header(batch)
+    return bytearray(with_records(header, edit(record_bytes(batch, 0, header)))[1])
 
 
 def append(log: Log, *pairs: tuple[str | None, str | None], time: int = 1000, **fields: Any) -> int:

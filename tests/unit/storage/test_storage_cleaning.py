@@ -9,6 +9,7 @@ from cleaning_helpers import (
     batches_of,
     clean_all,
     dirt_of,
+    forged,
     limits,
     one_pass,
     pairs,
@@ -538,6 +539,31 @@ def test_damage_is_told_and_nothing_is_replaced():
             await one_pass(log)
         assert env.disk.list_dir("/p") == names
         assert log.cleaned_to == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("delta", [b"\xfe\xff\x07", b"\x00"], ids=["far", "twice"])
+def test_a_record_that_lies_about_its_place_makes_no_other_go(delta):
+    async def main():
+        log = await opened()
+        append(log, ("k", "1"))
+        before = seen(log)
+
+        def edit(raw):
+            second = raw[0] // 2 + 1
+            rest = raw[second + 4 :]
+            length = raw[second] // 2 - 1 + len(delta)
+            head = bytes([length * 2]) + raw[second + 1 : second + 3]
+            return raw[:second] + head + delta + rest
+
+        lie = forged(records_batch(("x", "1"), ("k", "2")), edit)
+        log.append_as_leader([lie], 1)
+        append(log, ("k", "3"))
+        log.roll()
+        with pytest.raises(DamagedFile, match="offset delta"):
+            await one_pass(log)
+        assert seen(log)[0] == before[0]
 
     run(main())
 
