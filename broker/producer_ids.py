@@ -45,7 +45,7 @@ class ProducerIds:
         taken = self._next
         self._next += 1
         if self._next >= self._prefetch_at and self._following is None:
-            self._fetch(timeout_ms).add_done_callback(_look_at_error)
+            self._fetch(timeout_ms)
         return taken
 
     async def close(self) -> None:
@@ -57,6 +57,7 @@ class ProducerIds:
     def _fetch(self, timeout_ms: int) -> asyncio.Task[None]:
         if self._fetching is None or self._fetching.done():
             self._fetching = asyncio.get_running_loop().create_task(self._allocate(timeout_ms))
+            self._fetching.add_done_callback(_look_at_error)
         return self._fetching
 
     async def _allocate(self, timeout_ms: int) -> None:
@@ -77,6 +78,7 @@ class ProducerIds:
 
 
 def _look_at_error(task: asyncio.Task[None]) -> None:
-    """A failed prefetch is no failure yet: whoever needs the next block asks again."""
+    """A failed fetch that nobody waits for any more, or yet, is no failure: whoever needs the next
+    block asks again."""
     if not task.cancelled():
         task.exception()

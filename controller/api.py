@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from controller.context import Context, Operation, Result
+from controller.context import AtomicOperation, Context, Operation, Result
 from controller.events import ApiRequest
 from wire.errors import ErrorCode, KafkaError
 from wire.messages import fill, response_class, response_module
@@ -28,7 +28,7 @@ class ControllerApi:
     key: int
     min_version: int
     max_version: int
-    handle: Callable[[Context, ApiRequest], Result | Operation]
+    handle: Callable[[Context, ApiRequest], Result | Operation | AtomicOperation]
     refuse: Callable[[ApiRequest, ErrorCode, str], Any]
     admin: bool = True
     forwardable: bool = True

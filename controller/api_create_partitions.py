@@ -2,43 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from typing import Any
 
 from controller.api import ControllerApi, answer, duplicates, part
 from controller.assignment import automatic, new_partition_record, replicas_of_manual
-from controller.context import Context, Result
+from controller.context import AtomicOperation, Context, Making
 from controller.events import ApiRequest
 from metadata.image import TopicImage
-from metadata.records import Record
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
 
 
-def _handle(context: Context, request: ApiRequest) -> Result:
+def _handle(context: Context, request: ApiRequest) -> AtomicOperation:
+    return AtomicOperation(
+        lambda: _make(context, request), validate_only=request.entity.validate_only
+    )
+
+
+def _make(context: Context, request: ApiRequest) -> Making:
     entity = request.entity
     repeated = duplicates(str(t.name) for t in entity.topics)
-    records: list[Record] = []
+    room = context.config.max_records_per_batch
     results: dict[str, Any] = {}
     for topic in entity.topics:
         name = str(topic.name)
         if name in results:
             continue
+        yield None
         try:
             if name in repeated:
                 raise KafkaError(
                     ErrorCode.invalid_request, f"Topic {name!r} is named more than once"
                 )
-            room = context.config.max_records_per_batch - len(records)
-            records += _added(context, topic, room)
+            found, replicas = yield from _additional(context, topic, room)
         except KafkaError as error:
             results[name] = _result(request, name, error.code, error.message)
-        else:
-            results[name] = _result(request, name, ErrorCode.none, None)
-    reply = answer(request, results=tuple(results.values()))
-    return Result([] if entity.validate_only else records, reply)
+            continue
+        present = len(found.partitions)
+        for index, chosen in enumerate(replicas, present):
+            yield new_partition_record(context, found.id, index, chosen)
+        room -= int(topic.count) - present
+        results[name] = _result(request, name, ErrorCode.none, None)
+    return answer(request, results=tuple(results.values()))
 
 
-def _added(context: Context, asked: Any, room: int) -> list[Record]:
+def _additional(
+    context: Context, asked: Any, room: int
+) -> Generator[None, None, tuple[TopicImage, Iterable[tuple[int, ...]]]]:
+    """The topic as it is, and the replicas of the partitions to add; `room` is how many more
+    records the batch can take."""
     name = str(asked.name)
     topic = context.image.topic(name)
     if topic is None:
@@ -57,16 +70,12 @@ def _added(context: Context, asked: Any, room: int) -> list[Record]:
             f"{wanted - present} more partitions for {name!r} are too many for one request: at "
             f"most {context.config.max_records_per_batch} can be added at once",
         )
-    replicas = _replicas(context, topic, asked, wanted - present)
-    return [
-        new_partition_record(context, topic.id, index, chosen)
-        for index, chosen in enumerate(replicas, present)
-    ]
+    return topic, (yield from _replicas(context, topic, asked, wanted - present))
 
 
 def _replicas(
     context: Context, topic: TopicImage, asked: Any, additional: int
-) -> list[tuple[int, ...]]:
+) -> Generator[None, None, Iterable[tuple[int, ...]]]:
     first = topic.partitions[min(topic.partitions)]
     factor = len(first.replicas)
     if asked.assignments is None:
@@ -77,10 +86,11 @@ def _replicas(
             f"{additional} partitions are to be added, {len(asked.assignments)} assignments are "
             "given: one for each is needed",
         )
-    return [
-        replicas_of_manual(context, assignment.broker_ids, index, factor)
-        for index, assignment in enumerate(asked.assignments, len(topic.partitions))
-    ]
+    chosen: list[tuple[int, ...]] = []
+    for index, assignment in enumerate(asked.assignments, len(topic.partitions)):
+        yield
+        chosen.append(replicas_of_manual(context, assignment.broker_ids, index, factor))
+    return chosen
 
 
 def _result(request: ApiRequest, name: str, code: ErrorCode, message: str | None) -> Any:

@@ -7,6 +7,7 @@ topic's effective configs.
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -14,11 +15,11 @@ from uuid import UUID
 from controller.api import ControllerApi, answer, duplicates, part
 from controller.assignment import automatic, new_partition_record, replicas_of_manual
 from controller.configs import new_topic_configs
-from controller.context import Context, Result
+from controller.context import AtomicOperation, Context, Making, Steps
 from controller.events import ApiRequest
 from metadata.configs import validate_topic_configs
 from metadata.image import TOPIC_RESOURCE, MetadataImage
-from metadata.records import ConfigRecord, Record, TopicRecord
+from metadata.records import ConfigRecord, TopicRecord
 from metadata.topic_names import (
     METADATA_TOPIC,
     check_topic_name,
@@ -36,36 +37,48 @@ _CONFIGS_VERSION = 5  # the answer tells configs, partition count and replicatio
 class _NewTopic:
     id: UUID
     configs: dict[str, str]
-    replicas: list[tuple[int, ...]]
+    replicas: Iterable[tuple[int, ...]]
+    partitions: int
     replication_factor: int
 
+    @property
+    def record_count(self) -> int:
+        return 1 + len(self.configs) + self.partitions
 
-def _handle(context: Context, request: ApiRequest) -> Result:
+
+def _handle(context: Context, request: ApiRequest) -> AtomicOperation:
+    return AtomicOperation(
+        lambda: _make(context, request), validate_only=request.entity.validate_only
+    )
+
+
+def _make(context: Context, request: ApiRequest) -> Making:
     entity = request.entity
     repeated = duplicates(str(t.name) for t in entity.topics)
     taken = _colliding_names(context.image, [str(t.name) for t in entity.topics])
-    records: list[Record] = []
+    room = context.config.max_records_per_batch
     results: dict[str, Any] = {}
     for topic in entity.topics:
         name = str(topic.name)
         if name in results:
             continue
+        yield None
         try:
             if name in repeated:
                 raise KafkaError(
                     ErrorCode.invalid_request, f"Topic {name!r} is named more than once"
                 )
             _check_name(context.image, name, taken)
-            new = _new_topic(context, topic, context.config.max_records_per_batch - len(records))
+            new = yield from _new_topic(context, topic, room)
         except KafkaError as error:
             results[name] = _failed(request, name, error.code, error.message)
             continue
-        records += _records(context, name, new)
+        yield from _records(context, name, new)
+        room -= new.record_count
         if has_collision_chars(name):
             taken[collision_key(name)] = name
         results[name] = _created(context, request, name, new)
-    reply = answer(request, topics=tuple(results.values()))
-    return Result([] if entity.validate_only else records, reply)
+    return answer(request, topics=tuple(results.values()))
 
 
 def _colliding_names(image: MetadataImage, names: list[str]) -> dict[str, str]:
@@ -99,17 +112,20 @@ def _check_name(image: MetadataImage, name: str, taken: dict[str, str]) -> None:
         )
 
 
-def _new_topic(context: Context, topic: Any, room: int) -> _NewTopic:
+def _new_topic(context: Context, topic: Any, room: int) -> Generator[None, None, _NewTopic]:
     """What to create; `room` is how many more records the batch can take."""
     configs = _configs(topic)
     validate_topic_configs(configs)
+    replicas: Iterable[tuple[int, ...]]
     if topic.assignments:
-        replicas = _manual(context, topic)
+        replicas = given = yield from _manual(context, topic)
+        count, factor = len(given), len(given[0])
     else:
-        replicas = _placed(context, topic, room - 1 - len(configs))
-    if 1 + len(configs) + len(replicas) > room:
-        raise _too_many(context, len(replicas))
-    return _NewTopic(context.new_uuid(), configs, replicas, len(replicas[0]))
+        count, factor = _count_and_factor(context, topic, room - 1 - len(configs))
+        replicas = automatic(context, count, factor)
+    if 1 + len(configs) + count > room:
+        raise _too_many(context, count)
+    return _NewTopic(context.new_uuid(), configs, replicas, count, factor)
 
 
 def _configs(topic: Any) -> dict[str, str]:
@@ -127,7 +143,8 @@ def _configs(topic: Any) -> dict[str, str]:
     return configs
 
 
-def _placed(context: Context, topic: Any, room: int) -> list[tuple[int, ...]]:
+def _count_and_factor(context: Context, topic: Any, room: int) -> tuple[int, int]:
+    """Of partitions to place and of their replicas, as asked for or by default."""
     factor, count = int(topic.replication_factor), int(topic.num_partitions)
     if factor == 0 or factor < -1:
         raise KafkaError(
@@ -147,7 +164,7 @@ def _placed(context: Context, topic: Any, room: int) -> list[tuple[int, ...]]:
         count = context.config.num_partitions
     if count > room:
         raise _too_many(context, count)
-    return automatic(context, count, factor)
+    return count, factor
 
 
 def _too_many(context: Context, count: int) -> KafkaError:
@@ -158,7 +175,7 @@ def _too_many(context: Context, count: int) -> KafkaError:
     )
 
 
-def _manual(context: Context, topic: Any) -> list[tuple[int, ...]]:
+def _manual(context: Context, topic: Any) -> Generator[None, None, list[tuple[int, ...]]]:
     for field in ("replication_factor", "num_partitions"):
         if getattr(topic, field) != -1:
             raise KafkaError(
@@ -169,6 +186,7 @@ def _manual(context: Context, topic: Any) -> list[tuple[int, ...]]:
     by_index: dict[int, tuple[int, ...]] = {}
     factor: int | None = None
     for assignment in topic.assignments:
+        yield
         index = int(assignment.partition_index)
         if index in by_index:
             raise KafkaError(
@@ -186,17 +204,12 @@ def _manual(context: Context, topic: Any) -> list[tuple[int, ...]]:
     return [by_index[index] for index in range(len(by_index))]
 
 
-def _records(context: Context, name: str, new: _NewTopic) -> list[Record]:
-    records: list[Record] = [TopicRecord(name=name, topic_id=new.id)]
-    records += [
-        ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=key, value=value)
-        for key, value in sorted(new.configs.items())
-    ]
-    records += [
-        new_partition_record(context, new.id, index, replicas)
-        for index, replicas in enumerate(new.replicas)
-    ]
-    return records
+def _records(context: Context, name: str, new: _NewTopic) -> Steps:
+    yield TopicRecord(name=name, topic_id=new.id)
+    for key, value in sorted(new.configs.items()):
+        yield ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=key, value=value)
+    for index, replicas in enumerate(new.replicas):
+        yield new_partition_record(context, new.id, index, replicas)
 
 
 def _created(context: Context, request: ApiRequest, name: str, new: _NewTopic) -> Any:
@@ -221,7 +234,7 @@ def _created(context: Context, request: ApiRequest, name: str, new: _NewTopic) -
         topic_id=new.id,
         error_code=ErrorCode.none,
         error_message=None,
-        num_partitions=len(new.replicas),
+        num_partitions=new.partitions,
         replication_factor=new.replication_factor,
         configs=configs,
     )

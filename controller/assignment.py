@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from uuid import UUID
 
 from controller.cluster import default_directory, usable_brokers
@@ -13,10 +13,11 @@ from metadata.records import PartitionRecord
 from wire.errors import ErrorCode, KafkaError
 
 
-def automatic(context: Context, count: int, replication_factor: int) -> list[tuple[int, ...]]:
-    """Replicas for `count` partitions, spread over the racks and brokers that there are."""
+def automatic(context: Context, count: int, replication_factor: int) -> Iterator[tuple[int, ...]]:
+    """Replicas for `count` partitions, spread over the racks and brokers that there are; each is
+    placed when it is asked for. Raises, at once, what `place` raises."""
     placed = place(usable_brokers(context), count, replication_factor, context.chance)
-    return [tuple(replicas) for replicas in placed]
+    return (tuple(replicas) for replicas in placed)
 
 
 def replicas_of_manual(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
@@ -84,3 +84,21 @@ class Operation:
     finish: Callable[[int], Any]
     broker: int | None = None
     out: bool = False
+
+
+Making = Generator[Record | None, None, Any]
+"""Steps whose records go in one batch, each decided by itself; they return the reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtomicOperation:
+    """What a request comes to that makes any number of topics or partitions, all in one batch or
+    none of them.
+
+    Its steps are taken in slices, too, one such operation after the other; nothing of them is in
+    the context's image before the last. `make` begins anew where brokers, features or existing
+    topics change in between (`controller.atomic`). With `validate_only` nothing is appended.
+    """
+
+    make: Callable[[], Making]
+    validate_only: bool

@@ -3,9 +3,10 @@
 `handle(event, now_ms) -> effects`. While it leads, the core holds one image with every record
 that it asked to append, committed or not; each operation is checked against that image, its
 records are applied to it at once, and its answer waits until they are committed. What may concern
-every partition of a broker is decided in slices of milliseconds, with other requests in between. On
-losing leadership the image is dropped and whoever waits is told NOT_CONTROLLER. Heartbeats are
-soft state; everything else is in the image.
+every partition of a broker is decided in slices of milliseconds, with other requests in between; so
+is what makes new partitions, though its records come in one batch at the end. On losing leadership
+the image is dropped and whoever waits is told NOT_CONTROLLER. Heartbeats are soft state; everything
+else is in the image.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from uuid import UUID
 
 from controller import fencing, invariants
 from controller.apis import APIS, ControllerApi
+from controller.atomic import AtomicUnderWay
 from controller.bootstrap import activation_records, bootstrap_level, is_empty
 from controller.config import ControllerConfig
-from controller.context import Context, Operation, Result, Steps
+from controller.context import AtomicOperation, Context, Operation, Result, Steps
 from controller.events import (
     ApiRequest,
     AppendRecords,
@@ -48,6 +50,8 @@ _LATE_TICK_MS = 250
 _RECORD_OVERHEAD = 20
 # So many steps of an operation at a time, then others' turn: some 5 ms.
 _SLICE = 200
+# The same for atomic ones: a new topic's answer tells all its configs and takes far longer.
+_ATOMIC_SLICE = 100
 # The search for partitions off their preferred leader: so many seen at a time, then others' turn.
 _REBALANCE_SLICE = 2_000
 _REBALANCE_PAUSE_MS = 20
@@ -93,6 +97,7 @@ class Controller:
         self._waiting: deque[_Waiting] = deque()
         # Those that have steps left, the first of them taken.
         self._under_way: deque[_UnderWay] = deque()
+        self._atomic: deque[AtomicUnderWay] = deque()
         # Those whose first part is the quorum's, by token.
         self._upgrading: dict[int, tuple[ApiRequest, Result]] = {}
         # Admin requests that wait or are under way.
@@ -134,18 +139,18 @@ class Controller:
     @property
     def waiting(self) -> int:
         """Requests that wait for their records to be made or committed."""
-        return len(self._waiting) + len(self._under_way) + len(self._upgrading)
+        return len(self._waiting) + self.under_way + len(self._upgrading)
 
     @property
     def under_way(self) -> int:
         """Operations that have steps left."""
-        return len(self._under_way)
+        return len(self._under_way) + len(self._atomic)
 
     def next_deadline_ms(self) -> int | None:
         """When the next Tick is due, in `now_ms` terms; None while there is nothing to wait for."""
         if self._epoch is None:
             return None
-        if self._under_way:
+        if self.under_way:
             return self._context.now_ms
         times = [self._no_op_at_ms, self._rebalance_at_ms, self._unclean_at_ms]
         expiry = self._context.heartbeats.next_expiry_ms()
@@ -162,7 +167,7 @@ class Controller:
         assert offsets == sorted(offsets), "answers wait in the order of their offsets"
         assert all(o > self._high_watermark for o in offsets), "a committed answer is held back"
         admin = sum(w.admin for w in self._waiting) + sum(u.admin for u in self._under_way)
-        assert self._waiting_admin == admin
+        assert self._waiting_admin == admin + sum(a.admin for a in self._atomic)
         assert self._under_way or not self._context.transitions, "a transition never ends"
         if self.active:
             invariants.check_image(self._context.image)
@@ -234,10 +239,12 @@ class Controller:
     def _lost_leadership(self) -> None:
         requests = [w.request for w in self._waiting]
         requests += [u.request for u in self._under_way if u.request is not None]
+        requests += [a.request for a in self._atomic]
         requests += [request for request, _ in self._upgrading.values()]
         self._upgrading.clear()
         self._waiting.clear()
         self._under_way.clear()
+        self._atomic.clear()
         self._waiting_admin = 0
         self._epoch = None
         self._no_op_at_ms = self._rebalance_at_ms = self._unclean_at_ms = None
@@ -278,6 +285,9 @@ class Controller:
             result = api.handle(self._context, request)
             if isinstance(result, Operation):
                 self._begin(_UnderWay(result, request, api.admin))
+                return
+            if isinstance(result, AtomicOperation):
+                self._begin_atomic(result, request, api)
                 return
             if result.upgrade is not None:
                 self._upgrading[request.token] = (request, result)
@@ -334,6 +344,8 @@ class Controller:
         operation = under_way.operation
         if operation.broker is not None:
             self._context.transitions[operation.broker] = operation.out
+            if self._atomic:
+                self._atomic[0].give_up_attempt()
         self._waiting_admin += under_way.admin
         self._under_way.append(under_way)
 
@@ -386,9 +398,45 @@ class Controller:
                     self._apply(record, context.next_offset + len(values) - 1)
         except Exception:
             context.image = before  # nothing of this batch has left
+            if self._atomic:
+                self._atomic[0].give_up_attempt()
             raise
         self._emit(tuple(values))
         return taken, more
+
+    def _begin_atomic(
+        self, operation: AtomicOperation, request: ApiRequest, api: ControllerApi
+    ) -> None:
+        """Takes the first slice at once, mostly the only one, unless others come before."""
+        self._atomic.append(AtomicUnderWay(self._context, operation, request, admin=api.admin))
+        self._waiting_admin += api.admin
+        if len(self._atomic) == 1:
+            self._advance_atomic()
+
+    def _advance_atomic(self) -> None:
+        """One slice of the atomic operations under way, in their order."""
+        left = _ATOMIC_SLICE
+        while self._atomic and left > 0:
+            first = self._atomic[0]
+            refusal: KafkaError | None = None
+            try:
+                left -= first.take(left)
+                if not first.ended:
+                    return
+                self._append_made(first)
+            except KafkaError as error:
+                refusal = error
+            except Exception:
+                self._end_first_atomic()
+                raise
+            self._end_first_atomic()
+            if refusal is None:
+                self._answer_when_committed(first.request, first.reply, first.admin)
+            else:
+                self._refuse(first.request, refusal.code, refusal.message)
+
+    def _end_first_atomic(self) -> None:
+        self._waiting_admin -= self._atomic.popleft().admin
 
     # The log.
 
@@ -416,6 +464,14 @@ class Controller:
             self._emit(tuple(encoded[start:end]))
             start = end
 
+    def _append_made(self, made: AtomicUnderWay) -> None:
+        """As an atomic `_append` of records that have been encoded and applied already."""
+        if made.values:
+            self._batch_ends(made.values, atomic=True)
+            context = self._context
+            context.image = made.image._replace(kraft_version=context.image.kraft_version)
+            self._emit(tuple(made.values))
+
     def _batch_ends(self, encoded: Sequence[bytes], atomic: bool) -> list[int]:
         """Where batches end, so that each has a size that the log takes."""
         config = self._config
@@ -439,6 +495,8 @@ class Controller:
     def _apply(self, record: Record, offset: int) -> None:
         context = self._context
         context.image = context.image.apply(record)
+        if self._atomic:
+            self._atomic[0].follow(record)
         if isinstance(record, RegisterBrokerRecord):
             context.registration_offsets[record.broker_id] = offset
 
@@ -478,6 +536,7 @@ class Controller:
         if now_ms >= self._no_expiry_before_ms:
             self._expire_sessions()
         self._advance()
+        self._advance_atomic()
         self._give_up_waiting()
         if self._rebalance_at_ms is not None and now_ms >= self._rebalance_at_ms:
             self._rebalance()

@@ -7,7 +7,7 @@ live brokers before fenced ones, leaders and followers spread evenly over broker
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from wire.errors import ErrorCode, KafkaError
@@ -125,10 +125,11 @@ def place(
     partition_count: int,
     replication_factor: int,
     chance: random.Random,
-) -> list[list[int]]:
-    """Replica lists for that many new partitions, the preferred leader first in each.
+) -> Iterator[list[int]]:
+    """Replica lists for that many new partitions, the preferred leader first in each; a partition
+    is placed when it is asked for.
 
-    Raises KafkaError INVALID_REPLICATION_FACTOR if the brokers can't carry it.
+    Raises KafkaError INVALID_REPLICATION_FACTOR, at once, if the brokers can't carry it.
     """
     usable = list(brokers)
     if replication_factor <= 0:
@@ -150,4 +151,4 @@ def place(
             f"{len(usable)}",
         )
     racks = _Racks(usable, chance)
-    return [racks.place(replication_factor) for _ in range(partition_count)]
+    return (racks.place(replication_factor) for _ in range(partition_count))

@@ -8,7 +8,6 @@ outside (`pykraft.doors`).
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import structlog
 
@@ -411,21 +410,3 @@ class Node:
         moved.set()
         if not self._ready.is_set() and self.ready:
             self._ready.set()
-
-
-async def node_main(env: Env, config: NodeConfig, stop: asyncio.Event) -> None:
-    """Runs a node until `stop` is set or it fails; raises its FatalError."""
-    node = Node(env, config)
-    try:
-        if await node.start_unless(stop):
-            waits: list[asyncio.Task[Any]] = [
-                asyncio.ensure_future(stop.wait()),
-                asyncio.ensure_future(node.failed()),
-            ]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
-    finally:
-        await node.stop()
-    if node.failure is not None:
-        raise node.failure

@@ -28,6 +28,7 @@ from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import METADATA_TOPIC_ID
 from world.env import Env
+from world.slices import run_in_slices
 
 logger = structlog.get_logger("raft")
 
@@ -161,8 +162,11 @@ class MetadataLog:
             if base is not None and (path == damage.path or base > damage.offset):
                 # Not the damaged batch itself: its offsets are not covered by its CRC.
                 begin = damage.position + 1 if path == damage.path else 0
-                data = await self.env.run_blocking(disk.read_bytes, path)
-                end = await self.env.run_blocking(sound_end, data[begin:], end)
+                file = disk.open(path)
+                try:
+                    end = await run_in_slices(self.env, sound_end(file, begin, end))
+                finally:
+                    file.close()
         return end
 
     async def _check_snapshots(self, synced: int, *, alone: bool) -> int:

@@ -174,11 +174,11 @@ class RaftNode:
         await self._close(clean=False)
 
     async def _close(self, *, clean: bool) -> None:
-        await self._performer.close()
+        went_well = await self._performer.close()
         await self._applier.close()
         if self._cleaning_task is not None and not self._cleaning_task.done():
             await asyncio.wait([self._cleaning_task])
-        await self.log.close(clean=clean)
+        await self.log.close(clean=clean and went_well)
 
     def _halt(self) -> None:
         """Take part no more."""

@@ -67,7 +67,8 @@ class Performer:
         self._blocked_by: asyncio.Task[None] | None = None
         self._sync_task: asyncio.Task[None] | None = None
         self._sync_wanted = False
-        self._hardening = Hardening(node.log, node.fail_for)
+        self._hardening = Hardening(node.log, self._failed)
+        self._failed_late = False
         self._truncations = 0
         self._serve_asked = False
         self._committed: int | None = None  # to be applied after the sync
@@ -109,13 +110,20 @@ class Performer:
             self.perform([])
 
     def _went_well(self, task: asyncio.Task[None]) -> bool:
-        if task.cancelled() or self._node.stopped:
+        """Whether it did, and its work is to be gone on with."""
+        if task.cancelled():
             return False
         error = task.exception()
-        if error is None:
-            return True
-        self._node.fail_for(error)
-        return False
+        if error is not None:
+            self._failed(error)
+        return error is None and not self._node.stopped
+
+    def _failed(self, error: BaseException) -> None:
+        if self._node.stopped:
+            logger.error("failed_while_stopping", error=repr(error))
+            self._failed_late = True
+        else:
+            self._node.fail_for(error)
 
     # Elections
 
@@ -381,8 +389,9 @@ class Performer:
             if entry is not None:
                 entry[0].fail(CloseConnection(reason))
 
-    async def close(self) -> None:
-        """End what is under way; a sync or a write that has begun is waited for."""
+    async def close(self) -> bool:
+        """End what is under way; a sync or a write that has begun is waited for. False if one
+        failed: what it was about can't be made durable by trying again."""
         for probe in self._probes.values():
             probe.cancel()
         for future in self.upgrades.values():
@@ -403,3 +412,4 @@ class Performer:
         await self._hardening.close()
         await self._snapshot_server.close()
         self._drop_part()
+        return not self._failed_late

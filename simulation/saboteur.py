@@ -8,7 +8,7 @@ what would leave the budget is weakened (a power cut to a kill) or left out:
   that offset has to reach, and that such damage is noticed, is checked.
 - A broker loses unsynced data only while every partition of it has all its replicas in sync, and
   until it is back in all of them no other broker is hit by anything that may take it out. With
-  eligible leader replicas one more may be, while a third stays unhurt.
+  eligible leader replicas one more may be, while a third stays unhurt and nothing hits a controller.
 
 It also starts again whoever is down, as an operator's supervisor does: after a fault's own time,
 or a second after a node has ended by itself.
@@ -140,18 +140,29 @@ class Saboteur:
         return self._watcher.images.newest
 
     def _allowed(self, fault: Fault, node_id: int) -> bool:
-        """Whether a broker may be hit while another one's data is not whole.
+        """Whether a node may be hit while a broker's data is not whole.
 
-        With eligible leader replicas one more may be, as long as a third is left unhurt: where
-        all have ended uncleanly nobody can tell who lost something.
+        With eligible leader replicas a second broker may be, as long as a third is left unhurt:
+        where all have ended uncleanly nobody can tell who lost something. From then on the third
+        has to stay in the ISR, so nothing may keep it from an active controller either.
         """
-        if node_id not in self._cast.brokers or fault.kind in _HARMLESS:
+        if fault.kind in _HARMLESS:
             return True
         self._forget_whole()
+        if node_id not in self._cast.brokers:
+            return not (self._lossy and len({**self._lossy, **self._ended}) > 1)
         lossy = [broker for broker in self._lossy if broker != node_id]
         if not lossy:
             return True
-        return self._has_elr() and bool(self._unhurt(without=(*lossy, node_id)))
+        return (
+            self._has_elr()
+            and self._quorum_is_calm()
+            and bool(self._unhurt(without=(*lossy, node_id)))
+        )
+
+    def _quorum_is_calm(self) -> bool:
+        now_ms = self._simulation.now_ms
+        return all(self._untouchable_until.get(n, 0) <= now_ms for n in self._cast.controllers)
 
     def _unhurt(self, *, without: tuple[int, ...]) -> list[int]:
         """Brokers that run, in sync, and had nothing done to them since."""

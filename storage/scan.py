@@ -21,6 +21,7 @@ _WINDOW = 1 << 20
 # Batches and bytes between two places where a scan may be left: some 20 ms of work.
 _SLICE_BATCHES = 4_096
 _SLICE_BYTES = 16 << 20
+_MAGIC_AT = 16  # in a batch's header
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,29 +115,48 @@ def scan_segment(
     return scan
 
 
-def sound_end(data: bytes, offset: int) -> int:
-    """Where the last sound batch in `data` ends, wherever it lies; `offset` if none ends later.
+def sound_end(file: File, position: int, offset: int) -> Work[int]:
+    """Where the last sound batch from `position` on ends, wherever it lies; `offset` if none ends
+    later. In slices (see `world.slices`).
 
     For what follows a damaged place, where not even the lengths can be trusted.
     """
-    end = offset
-    position = data.find(2, 16) - 16  # the magic byte of a batch
-    while position >= 0:
-        try:
-            header = read_header(data, position)
-        except DecodeError:
-            header = None
+    end, size = offset, file.size()
+    window, window_at = b"", position
+    looked_at = 0
+    while size - position >= HEADER_SIZE:
+        if position - window_at + HEADER_SIZE > len(window):
+            yield
+            window, window_at = file.pread(_WINDOW, position), position
+        at = window.find(2, position - window_at + _MAGIC_AT) - _MAGIC_AT
+        if at < 0:
+            position = window_at + len(window) - _MAGIC_AT
+            continue
+        position = window_at + at
+        if at + HEADER_SIZE > len(window):
+            continue
+        looked_at += 1
+        if looked_at % _SLICE_BATCHES == 0:
+            yield
+        header = _header_at(window, at)
         following = position + 1
-        if (
-            header is not None
-            and header.next_offset > end
-            and position + header.length <= len(data)
-            and crc_ok(data, position, header.length)
-        ):
-            end = header.next_offset
-            following = position + header.length
-        position = data.find(2, following + 16) - 16
+        if header is not None and header.next_offset > end and position + header.length <= size:
+            if at + header.length <= len(window):
+                sound = crc_ok(window, at, header.length)
+            else:
+                yield
+                sound = crc_ok(file.pread(header.length, position), 0, header.length)
+            if sound:
+                end, following = header.next_offset, position + header.length
+        position = following
     return end
+
+
+def _header_at(window: bytes, at: int) -> BatchHeader | None:
+    try:
+        return read_header(window, at)
+    except DecodeError:
+        return None
 
 
 def only_zeros(file: File, position: int) -> bool:

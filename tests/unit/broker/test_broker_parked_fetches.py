@@ -6,6 +6,7 @@ from broker_fakes import cluster, until
 from test_broker_end_to_end import batch, fetch, produce
 
 from broker import api_fetch
+from broker.waits import ParkedFetch
 from net.connection import MAX_PENDING
 
 LONG_MS = 2**31 - 1
@@ -36,7 +37,14 @@ def test_a_fetch_is_forgotten_with_its_connection(tmp_path):
 
 def test_those_who_are_gone_unseen_are_forgotten_in_time(tmp_path, monkeypatch):
     """With a thousand requests waiting a connection is not read any more, not even its end."""
-    monkeypatch.setattr(api_fetch, "_LONGEST_WAIT_MS", 500)
+    waits_ms = []
+
+    class Noted(ParkedFetch):
+        def __init__(self, queue, short, wait_ms, look):
+            waits_ms.append(wait_ms)
+            super().__init__(queue, short, wait_ms, look)
+
+    monkeypatch.setattr(api_fetch, "ParkedFetch", Noted)
 
     async def main():
         async with cluster(tmp_path) as c:
@@ -47,10 +55,13 @@ def test_those_who_are_gone_unseen_are_forgotten_in_time(tmp_path, monkeypatch):
                 asyncio.ensure_future(fetch(connection, "t", 0, 0, wait_ms=LONG_MS))
                 for _ in range(MAX_PENDING)
             ]
-            await until(lambda: len(parked(c)) == MAX_PENDING)
+            await until(lambda: len(parked(c)) == MAX_PENDING, timeout_s=60)
+            assert waits_ms == [api_fetch._LONGEST_WAIT_MS] * MAX_PENDING
             connection.close()
             await asyncio.gather(*waiting, return_exceptions=True)
-            await until(lambda: parked(c) == [])
+            for one in parked(c):
+                one._expire()  # as its timer does when that time is over
+            await until(lambda: parked(c) == [], timeout_s=60)
 
     asyncio.run(main())
 

@@ -7,12 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.placement import UsableBroker, place
+from controller import placement
+from controller.placement import UsableBroker
 from wire.errors import ErrorCode, KafkaError
 
 clusters = st.lists(
     st.tuples(st.sampled_from([None, "a", "b", "c"]), st.booleans()), min_size=1, max_size=9
 ).map(lambda rows: [UsableBroker(i, rack, fenced) for i, (rack, fenced) in enumerate(rows)])
+
+
+def place(*args):
+    return list(placement.place(*args))
 
 
 @given(clusters, st.integers(1, 9), st.integers(1, 30), st.integers(0, 2**32))

@@ -1,6 +1,7 @@
 """Random operations: the image stays sound, a standby that reads the bytes has the same one."""
 
 from datetime import timedelta
+from unittest.mock import patch
 from uuid import UUID
 
 from controller_scene import Scene
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from controller import core
 from controller.configs import MIN_ISR, min_insync_replicas
 from controller.events import Tick
 from controller.invariants import check_image
@@ -23,10 +25,11 @@ TOPICS = st.sampled_from(["a", "b", "c.d", "c_d"])
 
 class Cluster(RuleBasedStateMachine):
     elr = False
+    scene_of = Scene
 
     def __init__(self) -> None:
         super().__init__()
-        self.scene = Scene(
+        self.scene = self.scene_of(
             elr=self.elr,
             static={MIN_ISR: "2"},
             session_timeout_ms=3_000,
@@ -203,7 +206,52 @@ class EligibleCluster(Cluster):
     elr = True
 
 
-for machine in (Cluster, EligibleCluster):
+class Unhurried(Scene):
+    """Nobody waits for more than an answer: what others asked for goes on beside it."""
+
+    def ask(self, key, version, **fields):
+        token = self.send(key, version, **fields)
+        while token not in self.replies:
+            self.handle(Tick())
+        return self.answer(token)
+
+
+class SlicedCluster(Cluster):
+    """Operations of many slices, which all else comes between."""
+
+    scene_of = Unhurried
+
+    def __init__(self):
+        self.slices = patch.multiple(core, _SLICE=2, _ATOMIC_SLICE=2)
+        self.slices.start()
+        super().__init__()
+
+    @rule(name=TOPICS, partitions=st.integers(6, 12), factor=st.integers(1, 3))
+    def begin_to_create(self, name, partitions, factor):
+        topic = self.scene.new_topic(name, partitions, factor)
+        self.scene.send(
+            ApiKey.CREATE_TOPICS, 7, topics=(topic,), timeout=timedelta(0), validate_only=False
+        )
+
+    @rule(name=TOPICS, count=st.integers(4, 16))
+    def begin_to_grow(self, name, count):
+        key = ApiKey.CREATE_PARTITIONS
+        topic = self.scene.part(
+            key, 3, "CreatePartitionsTopic", name=name, count=count, assignments=None
+        )
+        self.scene.send(key, 3, topics=(topic,), timeout=timedelta(0), validate_only=False)
+
+    @rule()
+    def one_slice(self):
+        self.scene.handle(Tick())
+
+    def teardown(self):
+        self.slices.stop()
+        self.scene.finish()
+        super().teardown()
+
+
+for machine in (Cluster, EligibleCluster, SlicedCluster):
     machine.TestCase.settings = settings(
         max_examples=40,
         stateful_step_count=40,
@@ -212,3 +260,4 @@ for machine in (Cluster, EligibleCluster):
     )
 TestCluster = Cluster.TestCase
 TestEligibleCluster = EligibleCluster.TestCase
+TestSlicedCluster = SlicedCluster.TestCase

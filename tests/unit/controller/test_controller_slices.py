@@ -193,6 +193,7 @@ def many_topics() -> Scene:
     token = scene.send(
         ApiKey.CREATE_TOPICS, 7, topics=topics, timeout=timedelta(0), validate_only=False
     )
+    scene.finish()
     assert {topic.error_code for topic in scene.answer(token).topics} == {E.none}
     return scene
 

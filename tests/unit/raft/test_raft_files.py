@@ -15,6 +15,7 @@ from raft.metadata_log import MetadataLog, describe_fetched
 from raft.snapshots import SnapshotStore, SnapshotUnusable, examine, file_name, parse_name, view
 from raft.synced_offset import NAME, SyncedOffset
 from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
+from storage import scan
 from storage.scan import sound_end
 from wire import control
 from wire.batch import build_batch
@@ -289,19 +290,43 @@ def test_damage_before_a_synced_offset_that_lags_counts_all_that_was_there(env):
     assert (found.view.end, found.needs_end) == (6, 9)
 
 
+def end_of_the_sound(data, offset, begin=0):
+    file = MemoryDisk().open("/f", create=True)
+    file.append([data])
+    return run_at_once(sound_end(file, begin, offset))
+
+
+@pytest.fixture(params=[61, 100, 1 << 20])
+def window(request, monkeypatch):
+    """Bytes that are read at a time: a header, less than a batch, all."""
+    monkeypatch.setattr(scan, "_WINDOW", request.param)
+
+
 @pytest.mark.parametrize("place", range(len(batch(0, 1, 3)), len(batch(0, 1, 3)) + 61))
-def test_sound_batches_are_found_behind_any_damage(place):
+def test_sound_batches_are_found_behind_any_damage(window, place):
     data = bytearray(b"".join(batch(3 * i, 1, 3) for i in range(4)))
     data[place] ^= 2
-    after = bytes(data[len(batch(0, 1, 3)) + 1 :])
-    assert sound_end(after, 3) == 12
-    assert sound_end(after[:-1], 3) == 9
+    begin = len(batch(0, 1, 3)) + 1
+    assert end_of_the_sound(bytes(data), 3, begin) == 12
+    assert end_of_the_sound(bytes(data)[:-1], 3, begin) == 9
 
 
-def test_where_nothing_sound_follows_the_damage_is_the_end():
-    assert sound_end(b"", 7) == 7
-    assert sound_end(b"\x02" * 1000, 7) == 7
-    assert sound_end(batch(0, 1, 3), 7) == 7
+@pytest.mark.parametrize("before", range(70))
+def test_they_are_found_wherever_a_stretch_ends(window, before):
+    assert end_of_the_sound(b"\x02" * before + batch(3, 1, 3) + b"\x02" * 5, 3) == 6
+
+
+def test_where_nothing_sound_follows_the_damage_is_the_end(window):
+    assert end_of_the_sound(b"", 7) == 7
+    assert end_of_the_sound(b"\x02" * 1000, 7) == 7
+    assert end_of_the_sound(batch(0, 1, 3), 7) == 7
+
+
+def test_what_follows_damage_is_searched_in_slices():
+    file = MemoryDisk().open("/f", create=True)
+    file.append([b"\x02" * 100_000, *[batch(i, 1, 1, 60_000) for i in range(100)]])
+    slices = list(sound_end(file, 0, 0))
+    assert len(slices) >= 100_000 // scan._SLICE_BATCHES + file.size() // scan._WINDOW
 
 
 @pytest.mark.parametrize("place", range(12, 16))

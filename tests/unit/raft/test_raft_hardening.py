@@ -2,10 +2,12 @@
 
 import asyncio
 import dataclasses
+import gc
 import random
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from raft import hardening
 from raft.config import RaftConfig
@@ -218,3 +220,48 @@ def test_a_node_hardens_what_it_appends_or_stops_if_it_can_not(at_once, fails):
     assert [(error.exit_code, NAME in error.reason) for error in fatal] == (
         [(EXIT_METADATA_DISK_FAILED, True)] if fails else []
     )
+
+
+@pytest.mark.parametrize("of", [".log", NAME])
+def test_a_sync_that_fails_at_the_stop_is_told_and_leaves_no_clean_end(at_once, of):
+    """Trying again would succeed: the kernel has dropped what it could not write."""
+    media = fresh()
+
+    async def main():
+        mishaps = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: mishaps.append(about))
+        env = dataclasses.replace(memory_env(disk=media.mount()), clock=RealClock())
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        leading = asyncio.Event()
+        recorder = Recorder()
+        recorder.on_leader_change = lambda leader: leading.set()
+        node = RaftNode(env, config(), "/data", recorder, on_fatal=lambda error: None)
+        await node.start()
+        await asyncio.wait_for(leading.wait(), 10)
+
+        async def wait(path):
+            if path.endswith(of):
+                begun.set()
+                await go_on.wait()
+
+        media.wait_for_sync = wait
+        node.append([b"x" * 100], node.core.state.epoch)
+        await asyncio.wait_for(begun.wait(), 10)
+        node._halt()
+        stopping = asyncio.ensure_future(node._close(clean=True))
+        media.wait_for_sync = None
+        media.faults.failing_syncs = 1
+        go_on.set()
+        await asyncio.wait_for(stopping, 10)
+        del node, stopping
+        gc.collect()
+        assert mishaps == []
+        return SyncedOffset(env.disk, DIR).offset
+
+    with capture_logs() as told:
+        said = asyncio.run(main())
+    (failure,) = [entry for entry in told if entry["event"] == "failed_while_stopping"]
+    assert "Input/output error" in failure["error"]
+    found = asyncio.run(MetadataLog(memory_env(disk=media.mount()), config(), "/data").open(VOTERS))
+    assert found.needs_end is None
+    assert said <= found.view.end
