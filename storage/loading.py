@@ -25,6 +25,7 @@ from storage.segment import (
     rebuild_tail,
     stored_index,
 )
+from storage.txn_index import cut_aborted
 from wire import checkpoints, partition_metadata
 from wire.errors import DamagedFile
 from world.env import Env
@@ -427,6 +428,9 @@ class Loader:
         if self.recovery.undecided:
             return
         self._drop_snapshots()
+        cut = cut_aborted(self._disk, self.segments[-1], end) if self.recovery.cut else None
+        if cut is not None:
+            self.unsynced.append(cut)
         for segment in self.segments:
             segment.synced_changes = segment.changes
         if self._options.clean and not self.recovery.rebuilt and not self.recovery.cut:

@@ -24,6 +24,7 @@ from storage.reading import LogReader, Slice
 from storage.scan import Damage, ScanRules, scan_segment
 from storage.segment import Segment, create_segment, rebuild_tail, stored_index
 from storage.trash import Trash
+from storage.txn_index import cut_aborted
 from wire import partition_metadata
 from wire.batch import BatchHeader
 from wire.errors import DamagedFile, ErrorCode, KafkaError
@@ -374,6 +375,9 @@ class Log:
         segment.file.truncate(position)
         segment.limit = 2**63 - 1
         segment.changes += 1
+        cut = cut_aborted(self.env.disk, segment, end)
+        if cut is not None:
+            self._flusher.unsynced_paths.append(cut)
         index.truncate(end - segment.base_offset, position)
         rebuild_tail(segment)
         if not segment.size:

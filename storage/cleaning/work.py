@@ -19,9 +19,10 @@ from storage.cleaning.transactions import MarkerContradicts, Transactions
 from storage.config import MAX_INT32, LogConfig
 from storage.names import TXN_INDEX
 from storage.segment import Segment
+from storage.txn_index import aborted_in
 from wire.batch import HEADER_SIZE, BatchHeader, record_bytes
 from wire.errors import DecodeError
-from wire.index_files import TIME_ENTRY_SIZE, AbortedTxn, decode_txn_entries
+from wire.index_files import TIME_ENTRY_SIZE, AbortedTxn
 from world.env import Buffer, Disk, DiskError
 from world.slices import Work, run_in_slices
 
@@ -179,7 +180,7 @@ class _Cleaning:
         """The last offset that the map covers, and all aborted transactions of the log."""
         aborted = []
         for segment in self._all:
-            aborted += self._aborted_in(segment)
+            aborted += aborted_in(self._disk, segment)
             yield
         transactions = Transactions(aborted)
         start, map_end = self._dirt.start, self._dirt.start - 1
@@ -198,13 +199,6 @@ class _Cleaning:
                     yield
             map_end = max(map_end, source.next_base - 1)
         return map_end, aborted
-
-    def _aborted_in(self, segment: Segment) -> list[AbortedTxn]:
-        path = segment.path(TXN_INDEX)
-        try:
-            return decode_txn_entries(self._disk.read_bytes(path), path)
-        except FileNotFoundError:
-            return []
 
     # -- writing -------------------------------------------------------------------------------
 
