@@ -22,6 +22,7 @@ from wire.errors import ErrorCode, KafkaError
 
 DEFAULT_TIMEOUT_MS = 30_000
 WATCH_STALL_MS = 30_000
+_ANSWER_WAY_MS = 250
 
 _Service = TypeVar("_Service", bound="AdminService")
 _Method = Callable[[_Service, Any, Any], Awaitable[Any]]
@@ -174,7 +175,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
 
 def _timeout_ms(request: Any, context: Any) -> int:
-    """The time that a call has: its own field, or the call's deadline where that is sooner."""
+    """The time that a call has: its own field, or until a little before the call's deadline where
+    that is sooner, so that the reason still gets there."""
     timeout_ms: int = request.timeout_ms
     if timeout_ms < 0:
         raise KafkaError(
@@ -185,4 +187,5 @@ def _timeout_ms(request: Any, context: Any) -> int:
     left_s = context.time_remaining()
     if left_s is None:
         return timeout_ms
-    return max(1, min(timeout_ms, int(left_s * 1000)))
+    left_ms = int(left_s * 1000)
+    return max(1, min(timeout_ms, left_ms - min(left_ms // 10, _ANSWER_WAY_MS)))

@@ -10,9 +10,20 @@ from net.handlers import Api, Request
 from wire.apis import ApiKey, ErrorCode
 from wire.messages import millis, response_module
 
+# Each partition is answered with all producers that it has.
+_MAX_ELEMENTS = 1000
+
 
 def apis(context: BrokerContext) -> list[Api]:
-    return [Api(ApiKey.DESCRIBE_PRODUCERS, 0, 0, lambda request: _handle(context, request))]
+    return [
+        Api(
+            ApiKey.DESCRIBE_PRODUCERS,
+            0,
+            0,
+            lambda request: _handle(context, request),
+            max_elements=_MAX_ELEMENTS,
+        )
+    ]
 
 
 def _handle(context: BrokerContext, request: Request) -> Any:

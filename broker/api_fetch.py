@@ -35,17 +35,27 @@ _READ_COMMITTED = 1
 # so many waiting fetches that its reading is paused is not seen to be gone before one is answered.
 _LONGEST_WAIT_MS = 60_000
 _ZSTD_SINCE = 10
+# A follower names each partition with up to two tagged fields, in every fetch.
+_MAX_ELEMENTS = 50_000
 _HINTED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
 def apis(context: BrokerContext) -> list[Api]:
-    return [Api(ApiKey.FETCH, 4, 18, lambda request: handle(context, request))]
+    return [
+        Api(
+            ApiKey.FETCH,
+            4,
+            18,
+            lambda request: handle(context, request),
+            max_elements=_MAX_ELEMENTS,
+        )
+    ]
 
 
 def handle(context: BrokerContext, request: Request) -> Any:
     """A Frame where the answer is due now, else a Later."""
     version = request.api_version
-    asked = decode_fetch_request(version, request.body)
+    asked = decode_fetch_request(version, request.body, request.max_elements)
     if asked.session_id != 0 and asked.session_epoch > 0:
         parts = encode_fetch_response(
             version,

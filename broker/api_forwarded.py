@@ -26,6 +26,7 @@ from wire.messages import fill, millis, request_header, response_module
 _SIZE = Struct(">i")
 # DefaultPrincipalData v0 of User:ANONYMOUS, after its two bytes of version.
 _ANONYMOUS = b"\x00\x00\x05User\x0aANONYMOUS\x00\x00"
+_QUORUM_ELEMENTS = 10  # there is one topic with one partition to be asked for
 
 Refuse = Callable[[Any, Any, ErrorCode, str], Any]
 
@@ -43,7 +44,13 @@ def apis(context: BrokerContext) -> list[Api]:
         forwarded(ApiKey.CREATE_PARTITIONS, 0, 3, _refuse_create_partitions),
         forwarded(ApiKey.ELECT_LEADERS, 0, 2, _refuse_elect_leaders),
         forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, _refuse_incremental_alter_configs),
-        Api(ApiKey.DESCRIBE_QUORUM, 0, 2, lambda request: _relay_describe_quorum(context, request)),
+        Api(
+            ApiKey.DESCRIBE_QUORUM,
+            0,
+            2,
+            lambda request: _relay_describe_quorum(context, request),
+            max_elements=_QUORUM_ELEMENTS,
+        ),
         forwarded(ApiKey.UPDATE_FEATURES, 0, 2, _refuse_update_features),
         forwarded(ApiKey.UNREGISTER_BROKER, 0, 0, _refuse_unregister_broker),
         forwarded(ApiKey.ADD_RAFT_VOTER, 0, 1, _refuse_voter_change),

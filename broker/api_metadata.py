@@ -51,7 +51,14 @@ class MetadataHandler:
     def handle(self, request: Request) -> Any:
         if not self._context.caught_up.is_set():
             kept = memoryview(bytes(request.body))
-            copy = Request(request.header, kept, 0, request.connection, request.received_ms)
+            copy = Request(
+                request.header,
+                kept,
+                0,
+                request.connection,
+                request.received_ms,
+                request.max_elements,
+            )
             return self._when_caught_up(copy)
         version, listener = request.api_version, request.connection.listener
         image = self._context.image
@@ -102,7 +109,8 @@ class _Answer:
             names = sorted(self.image.topics_by_name)
             topics = [self.topic(self.image.topics_by_name[name]) for name in names]
         else:
-            topics = [self.asked(asked, may_create) for asked in request.topics]
+            # Asked for twice is answered once, as by Kafka: an answer is longer than a question.
+            topics = [self.asked(asked, may_create) for asked in dict.fromkeys(request.topics)]
         alive = nodes(self.image, self.listener)
         cluster_operations = NOT_ASKED
         if getattr(request, "include_cluster_authorized_operations", False):

@@ -83,7 +83,7 @@ class ProduceHandler:
             self._staged.clear()
             self._jobs.clear()
             self._connection = connection
-        view = walk_produce(request.api_version, request.writable_body)
+        view = walk_produce(request.api_version, request.writable_body, request.max_elements)
         opening = self._opening(view)
         if opening is not None:
             return self._hold(request, opening)

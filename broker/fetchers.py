@@ -34,6 +34,8 @@ from world.env import DiskError, Env
 Address = Callable[[int], tuple[str, int] | None]
 Key = tuple[UUID, int]
 
+# Array elements and tagged fields of an answer: all partitions that a request can name.
+_MAX_ANSWERED = 100_000
 _FIRST_VERSION_BY_ID = 13
 _FIRST_BACKOFF_MS = 50
 _EARLIEST, _LATEST = -2, -1
@@ -253,7 +255,7 @@ class Fetcher:
             )
         finally:
             self._waiting_idle = False
-        response = decode_fetch_response(version, body)
+        response = decode_fetch_response(version, body, _MAX_ANSWERED)
         if response.error_code:
             raise NetworkError(f"broker {self._source} answered {response.error_code}")
         names = {t.name: t.topic_id for t in topics.values()}

@@ -79,7 +79,9 @@ def for_quorum(envelope: Any, outer: Request, apis: HandlerTable) -> tuple[Api, 
     api = apis.lookup(header.api_key)
     if api is None or not api.min_version <= header.api_version <= api.max_version:
         return None
-    return api, Request(header, frame, offset, outer.connection, outer.received_ms)
+    return api, Request(
+        header, frame, offset, outer.connection, outer.received_ms, api.max_elements
+    )
 
 
 def wrap(header: RequestHeader, entity: Any) -> Any:

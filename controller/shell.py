@@ -43,7 +43,7 @@ from metadata.configs.describe import MIN_VERSION as CONFIGS_MIN_VERSION
 from metadata.configs.describe import describe_configs
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import Record
-from net.handlers import Api, CloseConnection, HandlerTable, Later, Request
+from net.handlers import Api, CloseConnection, Frame, HandlerTable, Later, Request
 from wire.apis import ApiKey
 from wire.errors import DecodeError, ErrorCode, FatalError, KafkaError
 from wire.hot import decode_incremental_alter_configs
@@ -210,7 +210,9 @@ class ControllerShell:
         key, version = request.api_key, request.api_version
         if key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
             # The most frequent change by far where changes are frequent.
-            entity: Any = decode_incremental_alter_configs(version, request.body)
+            entity: Any = decode_incremental_alter_configs(
+                version, request.body, request.max_elements
+            )
         else:
             entity = request.entity()
         principal = Principal(host=_peer_host(request))
@@ -251,13 +253,14 @@ class ControllerShell:
         )
 
     def _handle_describe_configs(self, request: Request) -> Any:
-        return describe_configs(
-            request.api_version,
-            request.entity(),
-            self._committed,
-            self._config.static,
-            self._config.node_id,
+        return self._describe_configs(request.header, request.entity())
+
+    async def _describe_configs(self, header: RequestHeader, asked: Any) -> Frame:
+        config = self._config
+        parts = await describe_configs(
+            header, asked, self._committed, config.static, config.node_id
         )
+        return Frame([*parts])
 
     def _ask(
         self, api_key: int, version: int, entity: Any, principal: Principal, asked: _Asked

@@ -38,6 +38,7 @@ class FeatureView:
 
 
 NO_FEATURES = FeatureView()
+_MAX_ELEMENTS = 100  # two strings; whatever else a newer client may add comes in tagged fields
 
 
 class ApiVersionsAnswers:
@@ -62,7 +63,7 @@ class ApiVersionsAnswers:
         version = header.api_version
         if not 0 <= version <= API_VERSIONS_MAX:
             return self._error(header, 0, ErrorCode.unsupported_version), None
-        request = decode_tolerant(header, frame, offset)
+        request = decode_tolerant(header, frame, offset, _MAX_ELEMENTS)
         software = None
         if version >= 3:
             software = (request.client_software_name, request.client_software_version)

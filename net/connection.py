@@ -245,7 +245,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             raise DecodeError(
                 f"API key {key} version {header.api_version}: this listener serves {offered}"
             )
-        request = Request(header, frame, offset, self, now_ms)
+        request = Request(header, frame, offset, self, now_ms, api.max_elements)
         try:
             reply = api.handle(request)
         except DecodeError:

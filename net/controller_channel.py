@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from net.client import Connection
 from net.errors import ConnectFailed, NetworkError, UnsupportedVersion
 from wire.errors import ErrorCode, KafkaError
+from wire.messages import millis
 from world.env import Env
 
 Endpoint = tuple[int, str, int]
@@ -20,6 +21,7 @@ _CONNECT_TIMEOUT_MS = 5_000
 _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 500
 _LAST_WORD_MS = 500
+_ANSWER_WAY_MS = 250
 
 
 class ControllerUnreachable(KafkaError):
@@ -119,7 +121,10 @@ class ControllerChannel:
                 connection = await self._connected(left_ms)
                 if connection is not None:
                     left_ms = max(1, deadline_ms - clock.now_ms())
-                    answer = await connection.call(api_key, build, left_ms, max_version=max_version)
+                    within = _within(build, left_ms)
+                    answer = await connection.call(
+                        api_key, within, left_ms, max_version=max_version
+                    )
                     if not _is_refusal(answer):
                         return answer
                     reason = f"node {self._node()} is not the active controller"
@@ -187,6 +192,20 @@ class ControllerChannel:
         connection, self._connection, self._target = self._connection, None, None
         if connection is not None:
             connection.close()
+
+
+def _within(build: Build, left_ms: int) -> Build:
+    """As `build`, for a request that is waited for `left_ms`. Where it says itself how long it may
+    take, it says less: the answer that tells why it took so long must arrive in time too."""
+
+    def build_within(version: int, module: Any) -> Any:
+        entity = build(version, module)
+        if not hasattr(entity, "timeout"):
+            return entity
+        most = millis(left_ms - min(left_ms // 10, _ANSWER_WAY_MS))
+        return replace(entity, timeout=min(entity.timeout, most))
+
+    return build_within
 
 
 def _looked_at(attempt: asyncio.Task[None]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from wire.messages import RequestHeader, request_class
-from wire.reader import read_entity
+from wire.reader import MAX_ELEMENTS, read_entity
 
 if TYPE_CHECKING:
     from net.connection import ServerConnection
@@ -115,14 +115,17 @@ class Later:
             self._deliver = deliver
 
 
-def decode_tolerant(header: RequestHeader, frame: memoryview, offset: int) -> Any:
+def decode_tolerant(
+    header: RequestHeader, frame: memoryview, offset: int, max_elements: int
+) -> Any:
     """The request entity at `offset`; bytes after it are ignored, as Kafka ignores them.
 
     librdkafka counts on that: its Metadata request for all topics, versions 9 and above, has
-    three bytes too many. Raises DecodeError.
+    three bytes too many. Raises DecodeError, also for more than `max_elements` array elements and
+    tagged fields.
     """
     cls = request_class(header.api_key, header.api_version)
-    entity, _ = read_entity(cls, frame.toreadonly(), offset)
+    entity, _ = read_entity(cls, frame.toreadonly(), offset, max_elements)
     return entity
 
 
@@ -143,6 +146,7 @@ class Request:
         "connection",
         "correlation_id",
         "header",
+        "max_elements",
         "received_ms",
     )
 
@@ -153,6 +157,7 @@ class Request:
         offset: int,
         connection: ServerConnection,
         received_ms: int,
+        max_elements: int = MAX_ELEMENTS,
     ) -> None:
         self.header = header
         self.api_key = header.api_key
@@ -161,6 +166,7 @@ class Request:
         self.client_id = header.client_id
         self.connection = connection
         self.received_ms = received_ms
+        self.max_elements = max_elements
         self._frame = frame
         self._offset = offset
 
@@ -191,7 +197,7 @@ class Request:
 
         Raises DecodeError; a handler lets it pass, and the connection is closed.
         """
-        return decode_tolerant(self.header, self._frame, self._offset)
+        return decode_tolerant(self.header, self._frame, self._offset, self.max_elements)
 
 
 Reply: TypeAlias = Any
@@ -205,7 +211,10 @@ class Api:
     """One API that a listener serves, with the range of versions that really work.
 
     `advertised_min` is what ApiVersions says instead of `min_version`: librdkafka looks for
-    Produce 0 there, as Kafka advertises though it refuses it (KAFKA-18659).
+    Produce 0 there, as Kafka advertises though it refuses it (KAFKA-18659). `max_elements` is how
+    many array elements and tagged fields a request may hold in all: what decoding, and serving,
+    that many costs is how long one request may hold up everybody else on the loop. A handler that
+    decodes by hand passes `request.max_elements` on.
     """
 
     key: int
@@ -213,6 +222,7 @@ class Api:
     max_version: int
     handle: Handler
     advertised_min: int | None = None
+    max_elements: int = MAX_ELEMENTS
 
     def __post_init__(self) -> None:
         assert 0 <= self.min_version <= self.max_version, f"API key {self.key}: empty range"

@@ -169,6 +169,7 @@ class QuorumCore:
         role = self.state.role
         if isinstance(role, Leader):
             role.parked.pop(event.token, None)
+            voter_changes.on_abandoned(self.state, event.token)
 
     def _on_response(self, event: ResponseReceived) -> None:
         q, request, response = self.state, event.request, event.response

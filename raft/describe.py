@@ -14,6 +14,10 @@ from wire.errors import ErrorCode
 from wire.messages import fill, response_class, response_module
 from world.env import Clock
 
+# One topic and one partition are there to be asked for, and each time that they are costs an answer
+# with all voters and observers.
+_MAX_ELEMENTS = 10
+
 
 class DescribeQuorum:
     """The handler; only the leader can tell."""
@@ -24,7 +28,7 @@ class DescribeQuorum:
         self._core = core
 
     def apis(self) -> list[Api]:
-        return [Api(ApiKey.DESCRIBE_QUORUM, 0, 2, self._handle)]
+        return [Api(ApiKey.DESCRIBE_QUORUM, 0, 2, self._handle, max_elements=_MAX_ELEMENTS)]
 
     def _handle(self, request: Request) -> Any:
         entity = request.entity()

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from raft.messages import FetchedRecords, Request, Response
 from raft.voters import OffsetAndEpoch, ReplicaKey, Voter, VoterSet
 from wire.errors import ErrorCode
+from wire.exits import EXIT_PROTOCOL_BROKEN
 
 
 class ElectionState(NamedTuple):
@@ -156,10 +157,18 @@ class Resigned(NamedTuple):
     """Every voter knows of our resignation, or enough time has passed."""
 
 
+class RequestRefused(NamedTuple):
+    """Tell the operator of a request that no member would have made."""
+
+    sender_id: int
+    reason: str
+
+
 class Fatal(NamedTuple):
     """The rules of the protocol are broken, or the disk lies: stop this node."""
 
     reason: str
+    exit_code: int = EXIT_PROTOCOL_BROKEN
 
 
 Effect = (
@@ -184,5 +193,6 @@ Effect = (
     | ProbeVoter
     | UpgradeAnswered
     | Resigned
+    | RequestRefused
     | Fatal
 )

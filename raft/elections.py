@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from raft import leading
-from raft.effects import SendRequest, SendResponse
+from raft.effects import RequestRefused, SendRequest, SendResponse
 from raft.messages import NO_LEADER, Address, VoteRequest, VoteResponse
-from raft.quorum import Outcome, outcome
+from raft.quorum import Outcome, is_leap, outcome
 from raft.roles import Candidate, Follower, Leader, Prospective, Unattached
 from raft.state import Quorum
 from raft.voters import ReplicaKey
@@ -73,9 +73,20 @@ def _vote_error(q: Quorum, request: VoteRequest) -> ErrorCode:
         return ErrorCode.invalid_request
     if request.epoch < q.epoch:
         return ErrorCode.fenced_leader_epoch
+    if refuses_epoch(q, request.candidate.node_id, request.epoch):
+        return ErrorCode.invalid_request
     if request.candidate.node_id < 0 or request.candidate.node_id == q.node_id:
         return ErrorCode.invalid_request
     return ErrorCode.none
+
+
+def refuses_epoch(q: Quorum, sender_id: int, epoch: int) -> bool:
+    """Whether a request would use up epochs that the quorum needs to elect with. Who really is
+    that far behind hears of the epoch when it asks the voters itself."""
+    if not is_leap(q.epoch, epoch):
+        return False
+    q.emit(RequestRefused(sender_id, f"it leaps from epoch {q.epoch} to {epoch}"))
+    return True
 
 
 def names(key: ReplicaKey, receiver: ReplicaKey | None) -> bool:
@@ -157,8 +168,9 @@ def _give_way(q: Quorum) -> None:
 
 def stand(q: Quorum) -> None:
     """Begin an election: pre-vote first."""
-    q.become_prospective()
-    count_votes(q)
+    if q.has_next_epoch():
+        q.become_prospective()
+        count_votes(q)
 
 
 def count_votes(q: Quorum) -> None:

@@ -93,10 +93,11 @@ class LogStartAdvanced(NamedTuple):
 
 class VoterProbed(NamedTuple):
     """The answer to `effects.ProbeVoter`: the range of kraft.version that the node supports, None
-    if it didn't answer."""
+    if it didn't answer; and whether it serves what is asked of a voter, as no broker does."""
 
     token: int
     kraft_versions: tuple[int, int] | None
+    serves_quorum: bool = True
 
 
 class UpgradeKraftVersion(NamedTuple):

@@ -17,6 +17,7 @@ from raft.effects import (
 )
 from raft.elections import learn
 from raft.events import SnapshotFrozen
+from raft.log_view import UNKNOWN_END
 from raft.messages import (
     FetchedRecords,
     FetchRequest,
@@ -156,6 +157,13 @@ def on_fetch_response(
     else:
         if response.records is not None:
             _append(q, slot, response.records)
+        elif q.needs_end == UNKNOWN_END and request.offset == q.log.end:
+            # Whatever we have promised, a leader that was elected since has it, and we have all
+            # that it has: we miss no more. (Its high watermark wouldn't do: it may yet count on
+            # what we told it of before.)
+            q.needs_end = q.log.end
+            q.heal()
+            q.emit(SyncLog())  # it is written down with it
         offset = min(q.log.end, response.high_watermark)
         if offset > q.high_watermark:
             q.advance_high_watermark(offset)

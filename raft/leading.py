@@ -42,6 +42,11 @@ from raft.voter_history import BOOTSTRAP_OFFSET
 from raft.voters import MembershipRecord, ReplicaKey, VoterSet
 from wire.errors import ErrorCode
 
+MAX_OBSERVERS = 1000
+"""Observers that a leader remembers, the longest silent going first: anybody may fetch under any
+name, and the largest Kafka clusters have some hundreds of nodes. One that is forgotten is known
+again by its next fetch; only DescribeQuorum and the catching up of a voter to be look at it."""
+
 
 def take_over(q: Quorum, ballot: Ballot) -> None:
     """Become leader and open the epoch with its LeaderChange record."""
@@ -113,7 +118,11 @@ def _regroup(q: Quorum, role: Leader) -> None:
         role.announcements[key.node_id] = announcements.get(key.node_id) or Announcement(q.now_ms)
     left = [p for p in before.values() if p.last_fetch_ms >= 0]
     known = {progress.key: progress for progress in left} | role.observers
-    role.observers = {key: known[key] for key in known if not q.voters.contains(key)}
+    role.observers = {
+        key: known[key]
+        for key in sorted(known, key=lambda key: known[key].last_fetch_ms)
+        if not q.voters.contains(key)
+    }
     for node_id in [n for n in role.fetched_since_check if q.voters.get(n) is None]:
         del role.fetched_since_check[node_id]
     if not q.others():
@@ -182,14 +191,25 @@ def heard_from(q: Quorum, role: Leader, key: ReplicaKey) -> None:
 
 
 def progress_of(q: Quorum, role: Leader, key: ReplicaKey) -> Progress | None:
-    """Where to note what a replica has fetched; None for one without a name."""
+    """What is known of a replica; None for one without a name, or that isn't remembered."""
     if key.node_id < 0 or key.node_id == q.node_id:
         return None
     if q.voters.contains(key):
         return role.voters[key.node_id]
-    progress = role.observers.get(key)
+    return role.observers.get(key)
+
+
+def fetching(q: Quorum, role: Leader, key: ReplicaKey) -> Progress | None:
+    """Where to note a fetch that a replica has just sent; None for one without a name."""
+    if key.node_id < 0 or key.node_id == q.node_id or q.voters.contains(key):
+        return progress_of(q, role, key)
+    # The last to have fetched is the last of the observers.
+    progress = role.observers.pop(key, None)
     if progress is None:
-        progress = role.observers[key] = Progress(key)
+        progress = Progress(key)
+        if len(role.observers) >= MAX_OBSERVERS:
+            del role.observers[next(iter(role.observers))]
+    role.observers[key] = progress
     return progress
 
 
@@ -366,10 +386,15 @@ def on_leader_tick(q: Quorum) -> None:
             step_down(q, role)
             return
         expired_ms = q.now_ms - q.config.observer_session_ms
-        for key in [k for k, p in role.observers.items() if p.last_fetch_ms < expired_ms]:
+        while role.observers:
+            key, progress = next(iter(role.observers.items()))
+            if progress.last_fetch_ms >= expired_ms:
+                break
             del role.observers[key]
     elif isinstance(role, ResignedLeader) and role.deadline_ms <= q.now_ms:
         if not all(entry.done for entry in role.announcements.values()):
             q.emit(Resigned())
+        if not q.has_next_epoch():
+            return
         soon_ms = q.now_ms + q.chance.randint(0, q.config.election_timeout_ms)
         q.become_unattached(q.epoch + 1, election_at_ms=soon_ms)

@@ -43,6 +43,10 @@ Position = Valid | Diverging | NeedsSnapshot
 _VALID = Valid()
 
 
+UNKNOWN_END = 2**63 - 1
+"""As a log's old end: something is missing, nobody knows how much."""
+
+
 class LogView:
     """The log's outline. Invariants: start <= synced_end <= end; epochs strictly rising."""
 

@@ -2,7 +2,7 @@
 
 Opening it applies the rule that in the metadata log only bytes after the last completed fsync
 may be cut: damage before that point is told to the caller (`needs_end`), or is fatal for a node
-that has nobody to fetch from.
+that has nobody to fetch from. So is a log that can't be all there, by what else is on the disk.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import structlog
 
+from raft import synced_offset
 from raft.config import DIRECTORY, RaftConfig
-from raft.log_view import LogView
-from raft.messages import FetchedRecords
+from raft.effects import ElectionState
+from raft.log_view import UNKNOWN_END, LogView
+from raft.messages import NO_LEADER, FetchedRecords
 from raft.snapshots import SnapshotStore, SnapshotUnusable
 from raft.synced_offset import SyncedOffset
 from raft.voter_history import VoterHistory
@@ -32,11 +34,13 @@ from world.slices import run_in_slices
 
 logger = structlog.get_logger("raft")
 
+_NOTHING_STORED = ElectionState()
+
 
 @dataclass(slots=True)
 class Opened:
-    """A log as found: its outline for the core, the voter sets in it, and the old end if part of
-    it is lost."""
+    """A log as found: its outline for the core, the voter sets in it, and the old end, or
+    UNKNOWN_END, if part of it is lost."""
 
     view: LogView
     history: VoterHistory
@@ -55,20 +59,27 @@ class MetadataLog:
         self.snapshots = SnapshotStore(env, self.directory)
         self._synced: SyncedOffset
         self._needs_end = 0  # below it something is lost; the synced offset stays there
+        self._doubt: str | None = None  # why it is unknown how far the log was durable
 
-    async def open(self, static: VoterSet) -> Opened:
+    async def open(self, static: VoterSet, stored: ElectionState = _NOTHING_STORED) -> Opened:
         """Open or create everything. `static`: the configured voters, in force where log and
-        snapshots name none.
+        snapshots name none. `stored`: what quorum-state says; it may know more than the log does.
 
-        Raises FatalError, naming file and offset, if something is lost here and this node is the
-        only voter, so that nobody can give it back.
+        Raises FatalError, naming file and offset, if something is lost here and no other voter is
+        known, so that nobody can give it back.
         """
         disk = self.env.disk
+        if not disk.exists(self.directory) and not self.config.observer:
+            logger.warning(
+                "metadata_log_begins_empty",
+                directory=self.directory,
+                reason="as it does at a first start; if this node was a voter before, its log is "
+                "lost, and so is what it promised: it has to be replaced",
+            )
         disk.make_dirs(self.directory)
         await disk.sync_dir(self._parent)
         await self.snapshots.load()
-        self._synced = SyncedOffset(disk, self.directory)
-        synced = self._synced.offset
+        synced = await self._durable_end()
         self.log = await Log.open(
             self.env,
             self.directory,
@@ -84,17 +95,50 @@ class MetadataLog:
             await self.log.set_topic_id(METADATA_TOPIC_ID)
         history = await read_history(self.env, self.log, self.snapshots, static)
         found = self.log.log_start_offset, self.log.end_offset
-        alone = not self.config.observer and history.voters.ids == (self.config.node_id,)
+        alone = self._knows_no_other(history)
         needs_end = await self._check_damage(synced, alone=alone)
         needs_end = max(needs_end, await self._check_snapshots(synced, alone=alone))
         if found != (self.log.log_start_offset, self.log.end_offset):
             history = await read_history(self.env, self.log, self.snapshots, static)
+        view = self._view()
+        needs_end = max(needs_end, await self._check_others(stored, history, view, alone=alone))
         self.snapshots.set_aside()
         await self.log.flush()
         await disk.sync_dir(self.directory)
         self._needs_end = needs_end if needs_end > self.log.end_offset else 0
         self._synced.advance(self.log.end_offset)
         await self._synced.sync()
+        return Opened(view, history, self._needs_end or None)
+
+    async def _durable_end(self) -> int:
+        """Open the synced offset; how far the log was durable.
+
+        Where it doesn't say, or isn't there (another's directory, a backup), what is sound was
+        durable, wherever it lies: only at the log's very end may something be torn.
+        """
+        if not synced_offset.exists(self.env.disk, self.directory):
+            end = await self._sound_end(0)
+            await synced_offset.create(self.env.disk, self.directory, end)
+        self._synced = synced = SyncedOffset(self.env.disk, self.directory)
+        if synced.is_known:
+            return synced.offset
+        if not synced.is_readable:
+            self._doubt = (
+                f"{synced.path} has no sound slot, so it isn't known how far the log was durable "
+                "(without the file, all that is sound in the log is taken for all that was there)"
+            )
+        else:
+            self._doubt = f"{self.directory}: found so at an earlier start, and not whole since"
+        return await self._sound_end(0)
+
+    def _knows_no_other(self, history: VoterHistory) -> bool:
+        """Whether this is a voter that nobody can give anything back. What is left of the log may
+        be of a time when it was alone, so that doesn't say it by itself."""
+        others = [place for place in self.config.bootstrap if place != self.config.own_address]
+        only = history.voters.ids == (self.config.node_id,)
+        return only and not others and not self.config.observer
+
+    def _view(self) -> LogView:
         log = self.log
         view = LogView(
             start=log.log_start_offset,
@@ -104,7 +148,7 @@ class MetadataLog:
             latest_snapshot=self.snapshots.latest,
         )
         view.check_invariants()
-        return Opened(view, history, self._needs_end or None)
+        return view
 
     def _epochs(self) -> list[tuple[int, int]]:
         """(epoch, first offset) of the records that are there."""
@@ -136,32 +180,69 @@ class MetadataLog:
                 f"but was durable up to offset {synced}"
             )
         # The synced offset may lag behind: what lies sound behind the damage was durable, too.
-        reach = synced if damage is None else max(synced, await self._sound_end(damage))
+        reach = synced
+        if damage is not None:
+            reach = max(reach, await self._sound_end(damage.offset, damage))
         if alone and (covered is None or covered.offset < reach):
-            raise FatalError(
-                EXIT_LOG_DAMAGED,
-                f"the metadata log is damaged and there is no other voter to fetch from: {where}",
-            )
+            raise _lost(where)
         empty = self.log.end_offset == self.log.log_start_offset
         if empty and covered is not None and covered.offset >= reach:
             # The log was to begin anew behind this snapshot, and that was cut short.
             logger.info("metadata_log_begins_anew", snapshot=covered.offset, durable_to=reach)
         else:
             logger.error("metadata_log_damaged", where=where, durable_to=reach)
-        await self._synced.hold(reach)
+        await self._hold(reach)
         self.log.truncate_to(self.log.end_offset)
         await self.log.settle()
         return reach
 
-    async def _sound_end(self, damage: Damage) -> int:
-        """Where the last sound batch of the damaged segment, and of those after it, ends."""
-        disk, end = self.env.disk, damage.offset
+    async def _check_others(
+        self, stored: ElectionState, history: VoterHistory, view: LogView, *, alone: bool
+    ) -> int:
+        """UNKNOWN_END if other files say that the log is not all that was there, and nothing says
+        how much that was; else 0."""
+        own_id = self.config.node_id
+        named = [stored.leader_id, NO_LEADER if stored.voted is None else stored.voted.node_id]
+        other = next((i for i in named if i not in (NO_LEADER, own_id)), None)
+        if self.config.observer:
+            return 0  # it promises nothing
+        reason = self._doubt
+        if (
+            reason is None
+            and other is not None
+            and history.voters_offset is not None
+            and history.voters.ids == (own_id,)
+            and stored.epoch > view.last_epoch
+        ):
+            # A voter that was alone at first is so again in what is left of its log: it could
+            # elect itself, and lead all others astray.
+            reason = (
+                f"{self.directory}/quorum-state names node {other} in epoch {stored.epoch}, but "
+                f"the log, which ends at offset {view.end} in epoch {view.last_epoch}, has no "
+                f"voter but {own_id}"
+            )
+        if reason is None:
+            return 0
+        if alone:
+            raise _lost(reason)
+        logger.error("metadata_log_damaged", where=reason, durable_to="unknown")
+        await self._synced.hold(UNKNOWN_END)
+        return UNKNOWN_END
+
+    async def _hold(self, old_end: int) -> None:
+        """Have it remembered, durably, that records below the old end are missing."""
+        await self._synced.hold(old_end if self._doubt is None else UNKNOWN_END)
+
+    async def _sound_end(self, end: int, damage: Damage | None = None) -> int:
+        """Where the last sound batch of the log ends, or of what follows the damaged place; `end`
+        if none ends later."""
+        disk = self.env.disk
         for name in disk.list_dir(self.directory):
             base = names.base_offset_of(name, names.LOG)
             path = f"{self.directory}/{name}"
-            if base is not None and (path == damage.path or base > damage.offset):
+            if base is not None and (damage is None or path == damage.path or base > damage.offset):
                 # Not the damaged batch itself: its offsets are not covered by its CRC.
-                begin = damage.position + 1 if path == damage.path else 0
+                begin = damage.position + 1 if damage and path == damage.path else 0
                 file = disk.open(path)
                 try:
                     end = await run_in_slices(self.env, sound_end(file, begin, end))
@@ -185,7 +266,7 @@ class MetadataLog:
                     + "".join(f"; {p}: {reason}" for p, reason in self.snapshots.unusable.items()),
                 )
             missing = max(synced, log.end_offset)
-            await self._synced.hold(missing)
+            await self._hold(missing)
             log.truncate_and_restart_at(0)
             await log.settle()
             return missing
@@ -217,9 +298,13 @@ class MetadataLog:
         """Make durable what is appended; the end offset that is durable then."""
         return await self.log.flush()
 
-    def note_synced(self, end_offset: int) -> None:
-        """Write down that all below `end_offset` is durable, unless part of it is lost."""
-        if end_offset >= self._needs_end:
+    def note_synced(self, end_offset: int, *, whole: bool = False) -> None:
+        """Write down that all below `end_offset` is durable, unless part of it is lost. `whole`:
+        none is any more, if it wasn't known how much that was."""
+        if whole and self._needs_end == UNKNOWN_END:
+            self._needs_end = 0
+            self._synced.know(end_offset)
+        elif end_offset >= self._needs_end:
             self._needs_end = 0
             self._synced.advance(end_offset)
 
@@ -276,6 +361,14 @@ class MetadataLog:
             await self._synced.sync()
         self._synced.close()
         self.snapshots.close()
+
+
+def _lost(where: str) -> FatalError:
+    return FatalError(
+        EXIT_LOG_DAMAGED,
+        "the metadata log is damaged and there is no other voter to fetch from (its voters, and "
+        f"controller.quorum.bootstrap.servers, name none): {where}",
+    )
 
 
 def describe_fetched(data: memoryview, base_offset: int) -> FetchedRecords | None:

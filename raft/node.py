@@ -112,7 +112,8 @@ class RaftNode:
         """
         static = VoterSet.static(self.config.voters, self.config.listener_name)
         try:
-            opened = await self.log.open(static)
+            stored = self.election_file.load(votes=not self.config.observer)
+            opened = await self.log.open(static, stored)
         except DiskError as error:
             raise FatalError(EXIT_METADATA_DISK_FAILED, f"the metadata log: {error}") from error
         latest = self.log.snapshots.latest
@@ -120,7 +121,6 @@ class RaftNode:
             self._applier.load_snapshot(latest)
         else:
             self._applier.loaded.set()
-        stored = self.election_file.load(votes=not self.config.observer)
         self.core = QuorumCore(
             own=self.config.own_voter,
             history=opened.history,
@@ -204,12 +204,14 @@ class RaftNode:
             self._listener.on_snapshot_lost()
 
     def _of_other_cluster(self, peers: Sequence[int]) -> None:
-        """Voters who say that our directory isn't of their cluster: a majority knows."""
-        asked = self.voters.ids or tuple(self._bootstrap)
+        """Voters who say that our directory isn't of their cluster: without them there would be
+        no majority."""
+        voters = self.voters.ids
+        asked = [voter_id for voter_id in voters or self._bootstrap if voter_id != self.node_id]
         strangers = [peer for peer in peers if peer in asked]
         if len(strangers) > len(asked) // 2:
-            kind = "voters" if self.voters.ids else "bootstrap servers"
-            names = strangers if self.voters.ids else map(self._bootstrap.get, strangers)
+            kind = "voters" if voters else "bootstrap servers"
+            names = strangers if voters else map(self._bootstrap.get, strangers)
             self.fail(
                 FatalError(
                     EXIT_BAD_DIRECTORY,

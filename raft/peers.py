@@ -20,12 +20,20 @@ from raft.config import RaftConfig
 from raft.events import Disconnected, Event, RequestFailed, ResponseReceived
 from raft.messages import AddVoterRequest, FetchRequest, Request
 from raft.voters import Voter
+from wire.apis import ApiKey
 from wire.errors import DecodeError
 from world.env import Env
 
 logger = structlog.get_logger("raft")
 CONNECT_TIMEOUT_MS = 1000
 KRAFT_VERSION = "kraft.version"
+
+_ASKED_OF_VOTERS = (
+    ApiKey.VOTE,
+    ApiKey.BEGIN_QUORUM_EPOCH,
+    ApiKey.END_QUORUM_EPOCH,
+    ApiKey.FETCH_SNAPSHOT,
+)
 
 
 class _Peer:
@@ -174,9 +182,9 @@ class Peers:
             self._strangers[peer_id] = None
             self._of_other_cluster(sorted(self._strangers))
 
-    async def probe(self, voter: Voter) -> tuple[int, int] | None:
+    async def probe(self, voter: Voter) -> tuple[tuple[int, int] | None, bool]:
         """The range of kraft.version that the node at the voter's endpoint supports, None if none
-        answers there."""
+        answers there; and whether it serves what is asked of a voter."""
         host, port = voter.endpoints[self._config.listener_name]
         try:
             connection = await Connection.connect(
@@ -188,10 +196,11 @@ class Peers:
             )
         except ConnectFailed as error:
             logger.info("voter_not_reached", voter=voter.key.node_id, reason=str(error))
-            return None
+            return None, False
         levels = connection.features.get(KRAFT_VERSION, (0, 0))
+        serves_quorum = all(connection.offers(key) is not None for key in _ASKED_OF_VOTERS)
         connection.close()
-        return levels
+        return levels, serves_quorum
 
     def close(self) -> None:
         self._closed = True

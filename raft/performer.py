@@ -31,7 +31,7 @@ from storage.errors import OffsetOutOfRange
 from wire import control
 from wire.batch import read_header
 from wire.errors import ErrorCode, FatalError, KafkaError
-from wire.exits import EXIT_METADATA_DISK_FAILED, EXIT_PROTOCOL_BROKEN
+from wire.exits import EXIT_METADATA_DISK_FAILED
 from wire.uuids import to_text
 from world.env import DiskError, File
 
@@ -79,6 +79,7 @@ class Performer:
         self.calls: dict[int, tuple[Later, Call]] = {}
         self.upgrades: dict[int, asyncio.Future[None]] = {}
         self.resigned = asyncio.Event()
+        self._refused_last: fx.RequestRefused | None = None
         self.fsyncs = 0
 
     def perform(self, effects: list[fx.Effect]) -> None:
@@ -150,8 +151,13 @@ class Performer:
     def _resigned(self, effect: fx.Resigned) -> None:
         self.resigned.set()
 
+    def _request_refused(self, effect: fx.RequestRefused) -> None:
+        if effect != self._refused_last:  # a line for each, not for each time that it is repeated
+            self._refused_last = effect
+            logger.warning("request_refused", sender=effect.sender_id, reason=effect.reason)
+
     def _fatal(self, effect: fx.Fatal) -> None:
-        self._node.fail(FatalError(EXIT_PROTOCOL_BROKEN, effect.reason))
+        self._node.fail(FatalError(effect.exit_code, effect.reason))
 
     # Messages
 
@@ -243,7 +249,8 @@ class Performer:
             await self._log.sync()
             self.fsyncs += 1
             if truncations == self._truncations and not self._node.stopped:
-                self._log.note_synced(end)
+                whole = self._node.core.state.needs_end is None
+                self._log.note_synced(end, whole=whole)
                 self._hardening.moved()
                 self._node.tell(LogSynced(end, truncations))
             if self._committed is not None:
@@ -344,8 +351,8 @@ class Performer:
         task.add_done_callback(self._went_well)
 
     async def _probe(self, effect: fx.ProbeVoter) -> None:
-        levels = await self._node.peers.probe(effect.voter)
-        self._node.tell(VoterProbed(effect.token, levels))
+        levels, serves_quorum = await self._node.peers.probe(effect.voter)
+        self._node.tell(VoterProbed(effect.token, levels, serves_quorum))
 
     def _upgrade_answered(self, effect: fx.UpgradeAnswered) -> None:
         future = self.upgrades.pop(effect.token)
@@ -378,6 +385,7 @@ class Performer:
         fx.ProbeVoter: _probe_voter,
         fx.UpgradeAnswered: _upgrade_answered,
         fx.Resigned: _resigned,
+        fx.RequestRefused: _request_refused,
         fx.Fatal: _fatal,
     }
 

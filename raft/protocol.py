@@ -50,6 +50,9 @@ from wire.messages import (
 from wire.uuids import METADATA_TOPIC_ID, ZERO
 
 FETCH_MIN_VERSION = 12  # the first with DivergingEpoch
+MAX_ELEMENTS = 1000
+"""Array elements and tagged fields of a request or answer of the quorum: one topic and partition,
+and some for each voter. They are decoded in a few milliseconds, which elections can bear."""
 API_KEYS: dict[type[Any], int] = {
     VoteRequest: ApiKey.VOTE,
     BeginEpochRequest: ApiKey.BEGIN_QUORUM_EPOCH,
@@ -224,7 +227,7 @@ def decode(request: Request, version: int, body: memoryview) -> Response:
     """The answer to `request`. Raises DecodeError, or Refused with the error's name."""
     if isinstance(request, FetchRequest):
         return _decode_fetch(request, version, body)
-    entity = decode_body(response_class(API_KEYS[type(request)], version), body)
+    entity = decode_body(response_class(API_KEYS[type(request)], version), body, 0, MAX_ELEMENTS)
     if isinstance(request, AddVoterRequest | RemoveVoterRequest | UpdateVoterRequest):
         return _decode_voter_change(entity)
     if entity.error_code != ErrorCode.none:
@@ -287,7 +290,7 @@ def _refused(error: ErrorCode) -> Refused:
 
 
 def _decode_fetch(request: FetchRequest, version: int, body: memoryview) -> FetchResponse:
-    answer = hot_fetch_response.decode_fetch_response(version, body)
+    answer = hot_fetch_response.decode_fetch_response(version, body, MAX_ELEMENTS)
     if answer.error_code:
         raise _refused(ErrorCode(answer.error_code))
     try:

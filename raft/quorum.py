@@ -9,6 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
+MAX_EPOCH = 2**31 - 1  # Kafka's epochs are int32
+_HIGH_EPOCH = 2**30
+_MOST_ELECTIONS_MISSED = 1024
+
 
 class Outcome(Enum):
     """What an election's votes say so far."""
@@ -36,6 +40,16 @@ def outcome(voter_ids: Iterable[int], votes: Mapping[int, bool]) -> Outcome:
     if size - refused < majority:
         return Outcome.LOST
     return Outcome.PENDING
+
+
+def is_leap(own_epoch: int, epoch: int) -> bool:
+    """Whether an epoch can't have been reached by elections since `own_epoch`, and lies so high
+    that following it would leave too few to elect leaders with.
+
+    No quorum gets to the upper half of the epochs in years, but anybody's one Vote request may
+    name an epoch there. Below it a node may be any number of epochs behind.
+    """
+    return epoch > _HIGH_EPOCH and epoch > own_epoch + _MOST_ELECTIONS_MISSED
 
 
 def replicated_offset(end_offsets: Iterable[int]) -> int:

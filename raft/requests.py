@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from net.handlers import Api, Frame, Later, Request
 from raft import messages as msg
 from raft.config import TOPIC, RaftConfig
-from raft.protocol import FETCH_MIN_VERSION, address_of, directory_of
+from raft.protocol import FETCH_MIN_VERSION, MAX_ELEMENTS, address_of, directory_of
 from raft.voter_apis import VoterApis
 from raft.voters import OffsetAndEpoch, ReplicaKey
 from wire.apis import ApiKey
@@ -62,18 +62,20 @@ class QuorumApis:
 
     def apis(self) -> list[Api]:
         return [
-            Api(ApiKey.FETCH, FETCH_MIN_VERSION, 18, self._fetch),
-            Api(ApiKey.VOTE, 0, 2, self._vote),
-            Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, self._begin_epoch),
-            Api(ApiKey.END_QUORUM_EPOCH, 0, 1, self._end_epoch),
-            Api(ApiKey.FETCH_SNAPSHOT, 0, 1, self._fetch_snapshot),
+            Api(ApiKey.FETCH, FETCH_MIN_VERSION, 18, self._fetch, max_elements=MAX_ELEMENTS),
+            Api(ApiKey.VOTE, 0, 2, self._vote, max_elements=MAX_ELEMENTS),
+            Api(ApiKey.BEGIN_QUORUM_EPOCH, 0, 1, self._begin_epoch, max_elements=MAX_ELEMENTS),
+            Api(ApiKey.END_QUORUM_EPOCH, 0, 1, self._end_epoch, max_elements=MAX_ELEMENTS),
+            Api(ApiKey.FETCH_SNAPSHOT, 0, 1, self._fetch_snapshot, max_elements=MAX_ELEMENTS),
             *self._voter_apis.apis(),
         ]
 
     # Requests
 
     def _fetch(self, request: Request) -> Any:
-        wanted = hot_fetch_request.decode_fetch_request(request.api_version, request.body)
+        wanted = hot_fetch_request.decode_fetch_request(
+            request.api_version, request.body, request.max_elements
+        )
         topics = wanted.topics
         error = self._cluster_error(wanted.cluster_id)
         if error is None and (

@@ -144,11 +144,14 @@ class PendingChange:
     """The one change of membership that somebody waits for.
 
     A voter to be added is probed, then has to catch up; then, as with every other change, the
-    record at `offset` has to be committed.
+    record at `offset` has to be committed. `deadline_ms` is of the step that it is at: as long as
+    nothing is written, others' changes wait for no longer than `QuorumConfig.voter_change_ms`,
+    whatever its caller says; then it is answered by `answer_by_ms` at the latest.
     """
 
     token: int
     deadline_ms: int | None
+    answer_by_ms: int | None = None
     adding: Voter | None = None
     probed: bool = False
     until_committed: bool = True
@@ -158,7 +161,8 @@ class PendingChange:
 
 @dataclass(slots=True)
 class Leader:
-    """Leads. The high watermark counts only once it has passed `epoch_start`."""
+    """Leads. The high watermark counts only once it has passed `epoch_start`. `observers` are in
+    the order of their last fetch."""
 
     epoch_start: int
     voters: dict[int, Progress]

@@ -8,9 +8,9 @@ otherwise it is parked until there are, or its wait is over.
 from __future__ import annotations
 
 from raft.effects import SendResponse
-from raft.elections import leads_fork, learn, names
+from raft.elections import leads_fork, learn, names, refuses_epoch
 from raft.following import leader_lost
-from raft.leading import answer_fetch, commit, heard_from, progress_of
+from raft.leading import answer_fetch, commit, fetching, heard_from, progress_of
 from raft.log_view import Diverging, NeedsSnapshot
 from raft.messages import (
     HIGH_WATERMARK_UNSUPPORTED,
@@ -63,7 +63,7 @@ def on_fetch(q: Quorum, token: int, request: FetchRequest) -> None:
             response = response._replace(snapshot=position.snapshot)
         q.emit(SendResponse(token, response))
         return
-    progress = progress_of(q, role, request.replica)
+    progress = fetching(q, role, request.replica)
     if progress is not None:
         progress.key = request.replica  # with static voters it tells its directory id only here
         _note_fetch(q, progress, request.offset)
@@ -184,6 +184,8 @@ def _announcement_error(
 ) -> ErrorCode:
     if epoch < q.epoch:
         return ErrorCode.fenced_leader_epoch
+    if refuses_epoch(q, leader_id, epoch):
+        return ErrorCode.invalid_request
     if leader_id < 0 or leader_id == q.node_id:
         return ErrorCode.invalid_request
     # A leader that isn't among our voters may be among those of a log longer than ours.

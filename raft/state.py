@@ -36,6 +36,7 @@ from raft.effects import (
 )
 from raft.log_view import LogView
 from raft.messages import NO_LEADER, Address
+from raft.quorum import MAX_EPOCH
 from raft.roles import (
     Announcement,
     Ballot,
@@ -53,6 +54,7 @@ from raft.roles import (
 )
 from raft.voter_history import VoterHistory
 from raft.voters import ReplicaKey, Voter, VoterSet
+from wire.exits import EXIT_NO_EPOCH_LEFT
 
 _TRANSITIONS: dict[type[Role], tuple[type[Role], ...]] = {
     Unattached: (Unattached, Prospective, Follower),
@@ -193,6 +195,16 @@ class Quorum:
     def fail(self, reason: str) -> None:
         self.emit(Fatal(reason))
 
+    def has_next_epoch(self) -> bool:
+        """Whether this epoch may be left behind for a higher one. The last that there is can only
+        end with its leader: whoever would have to go further is stopped, and has kept its state
+        readable."""
+        if self.epoch < MAX_EPOCH:
+            return True
+        reason = f"epoch {self.epoch} is the last that there is: no leader can be elected after it"
+        self.emit(Fatal(reason, EXIT_NO_EPOCH_LEFT))
+        return False
+
     def advance_high_watermark(self, offset: int) -> None:
         assert self.high_watermark < offset <= self.log.end, (self.high_watermark, offset)
         self.high_watermark = offset
@@ -299,7 +311,7 @@ class Quorum:
         By default one who was about to stand keeps that time, so that a peer that cannot win
         doesn't hold it up; who has just voted, or followed or led before, waits a full timeout.
         """
-        assert epoch >= self.epoch, (epoch, self.epoch)
+        assert self.epoch <= epoch <= MAX_EPOCH, (epoch, self.epoch)
         if election_at_ms is None and voted is None:
             election_at_ms = self._pending_election_at_ms()
         if election_at_ms is None:
@@ -355,6 +367,7 @@ class Quorum:
 
     def become_candidate(self) -> None:
         assert self.may_stand, self.describe()
+        assert self.epoch < MAX_EPOCH, self.describe()
         self.epoch += 1
         self.voted, self.leader_id, self.leader_address = self.key, NO_LEADER, None
         self._switch(Candidate(self._new_ballot(), self._election_deadline_ms()))
@@ -403,7 +416,8 @@ class Quorum:
         if self.leader_id == self.node_id:
             if len(self.voters) == 1 and self.is_voter:
                 # Alone, nobody has to be told: go on in the next epoch.
-                self.become_unattached(self.epoch + 1, election_at_ms=self.now_ms)
+                if self.has_next_epoch():
+                    self.become_unattached(self.epoch + 1, election_at_ms=self.now_ms)
             else:
                 self.role = ResignedLeader(soon_ms, (), {})
                 self._settle()

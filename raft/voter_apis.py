@@ -3,8 +3,11 @@ to messages of the core, and its answers back. Checked here: the cluster id."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import structlog
 
 from net.handlers import Api, Later, Request
 from raft.config import RaftConfig
@@ -15,11 +18,21 @@ from raft.messages import (
     VoterChangeRequest,
     VoterChangeResponse,
 )
-from raft.protocol import directory_of
+from raft.protocol import MAX_ELEMENTS, directory_of
 from raft.voters import ReplicaKey, Voter
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import fill, millis, response_class, response_module
+
+logger = structlog.get_logger("raft")
+_MOST_LISTENERS = 32  # each goes into every VotersRecord, for every voter
+_MOST_NAME = 255
+_MOST_HOST = 255  # RFC 1035 §2.3.4
+_MOST_SHOWN = 80
+# An IPv6 address, or labels of up to 63 characters; `_` is no letter of a host name, but in use.
+_HOST = re.compile(
+    r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[\w.-]+)?|[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII
+)
 
 Ask = Callable[[Request, VoterChangeRequest], Later]
 
@@ -34,14 +47,14 @@ class VoterApis:
     def apis(self) -> list[Api]:
         """The table's entries."""
         return [
-            Api(ApiKey.ADD_RAFT_VOTER, 0, 1, self._add),
-            Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, self._remove),
-            Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, self._update),
+            Api(ApiKey.ADD_RAFT_VOTER, 0, 1, self._add, max_elements=MAX_ELEMENTS),
+            Api(ApiKey.REMOVE_RAFT_VOTER, 0, 0, self._remove, max_elements=MAX_ELEMENTS),
+            Api(ApiKey.UPDATE_RAFT_VOTER, 0, 0, self._update, max_elements=MAX_ELEMENTS),
         ]
 
     def _add(self, request: Request) -> Any:
         entity = request.entity()
-        refused = self._other_cluster(request, entity)
+        refused = self._other_cluster(request, entity) or self._no_endpoints(request, entity)
         if refused is not None:
             return refused
         timeout_ms = max(0, round(entity.timeout.total_seconds() * 1000))
@@ -58,7 +71,7 @@ class VoterApis:
 
     def _update(self, request: Request) -> Any:
         entity = request.entity()
-        refused = self._other_cluster(request, entity)
+        refused = self._other_cluster(request, entity) or self._no_endpoints(request, entity)
         if refused is not None:
             return refused
         levels = entity.k_raft_version_feature
@@ -76,6 +89,16 @@ class VoterApis:
             -1,
             f"the request is for cluster {asked}, this is cluster {own}",
         )
+        return self.reply(request.api_key, request.api_version, response, None)
+
+    def _no_endpoints(self, request: Request, entity: Any) -> Any:
+        """The refusal of listeners that nobody could ever reach: they would be in the log, and in
+        everybody's hands. None where they are sound."""
+        reason = _why_no_endpoints(entity.listeners)
+        if reason is None:
+            return None
+        logger.warning("voter_listeners_refused", voter=entity.voter_id, reason=reason)
+        response = VoterChangeResponse(ErrorCode.invalid_request, -1, -1, reason)
         return self.reply(request.api_key, request.api_version, response, None)
 
     def reply(
@@ -99,6 +122,31 @@ class VoterApis:
         else:
             fields["error_message"] = response.message
         return fill(response_class(api_key, version), **fields)
+
+
+def _why_no_endpoints(listeners: Sequence[Any]) -> str | None:
+    """What is wrong with a voter's listeners; whether the quorum's own is there is the core's."""
+    if len(listeners) > _MOST_LISTENERS:
+        return f"{len(listeners)} listeners; a voter may have {_MOST_LISTENERS}"
+    names: dict[str, None] = {}
+    for end in listeners:
+        shown = end.name[:_MOST_SHOWN]
+        if not 0 < len(end.name) <= _MOST_NAME:
+            return (
+                f"listener {shown!r}: a name of {len(end.name)} characters; "
+                f"1 to {_MOST_NAME} are allowed"
+            )
+        if end.name in names:
+            return f"listener {shown!r} is given twice"
+        names[end.name] = None
+        if len(end.host) > _MOST_HOST or not _HOST.fullmatch(end.host):
+            return (
+                f"listener {shown!r}: host {end.host[:_MOST_SHOWN]!r} of {len(end.host)} "
+                f"characters is neither an address nor a host name of up to {_MOST_HOST} characters"
+            )
+        if not 0 < end.port < 65536:
+            return f"listener {shown!r}: port {end.port}; 1 to 65535 are allowed"
+    return None
 
 
 def _key(entity: Any) -> ReplicaKey:

@@ -33,6 +33,7 @@ class _Refusal(NamedTuple):
     message: str | None
 
 
+_MOST_LISTED = 10  # observers in a message, those that fetched last
 _NO_LEADER = "this node doesn't lead the quorum"
 
 
@@ -107,7 +108,8 @@ def _add(q: Quorum, role: Leader, token: int, request: AddVoterRequest) -> _Refu
         )
     role.change = PendingChange(
         token,
-        q.now_ms + request.timeout_ms,
+        q.now_ms + min(request.timeout_ms, q.config.voter_change_ms),
+        answer_by_ms=q.now_ms + request.timeout_ms,
         adding=voter,
         until_committed=request.until_committed,
     )
@@ -200,12 +202,32 @@ def on_probed(q: Quorum, event: VoterProbed) -> None:
             f"{_describe(change.adding.key)} doesn't answer at {address[0]}:{address[1]}",
         )
         return
+    if not event.serves_quorum:
+        host, port = change.adding.endpoints[q.config.listener_name]
+        _end(
+            q,
+            role,
+            ErrorCode.invalid_request,
+            f"{host}:{port} is no controller's listener: it doesn't serve Vote, "
+            "BeginQuorumEpoch, EndQuorumEpoch and FetchSnapshot",
+        )
+        return
     low, high = event.kraft_versions
     change.adding = replace(change.adding, min_kraft_version=low, max_kraft_version=high)
     change.probed = True
     level = q.history.kraft_version
     if not low <= level <= high:
         _end(q, role, ErrorCode.invalid_request, _wrong_range(change.adding, level))
+
+
+def on_abandoned(q: Quorum, token: int) -> None:
+    """Who asked for a change is gone: one of which nothing is written ends here, so that it is in
+    nobody's way."""
+    role = q.role
+    if isinstance(role, Leader) and role.change is not None:
+        change = role.change
+        if change.token == token and not change.upgrade and change.offset is None:
+            role.change = None
 
 
 def advance(q: Quorum) -> None:
@@ -232,8 +254,14 @@ def _add_when_caught_up(q: Quorum, role: Leader, change: PendingChange, voter: V
         return
     if _has_caught_up(q, role, voter.key):
         change.offset = append_membership(q, role, q.voters.with_voter(voter))
+        change.deadline_ms = change.answer_by_ms
         if not change.until_committed:
             _end(q, role, ErrorCode.none, None)
+    elif voter.key not in role.observers:
+        latest = list(role.observers)[-_MOST_LISTED:]
+        listed = ", ".join(_describe(key) for key in latest) or "none"
+        reason = f"{_describe(voter.key)} doesn't fetch from this leader; those that do: {listed}"
+        _end(q, role, ErrorCode.request_timed_out, reason)
     elif not change.until_committed:
         # It asks for itself, on the connection on which it fetches: it can't catch up meanwhile.
         _end(q, role, ErrorCode.request_timed_out, _why_late(q, change))

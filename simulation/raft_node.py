@@ -317,6 +317,11 @@ class SimulatedMember:
     def _resigned(self, effect: fx.Resigned) -> None:
         self.world.counts["resignations"] += 1
 
+    def _request_refused(self, effect: fx.RequestRefused) -> None:
+        self.world.checks.require(
+            False, "members' requests make sense", self.node_id, effect.sender_id, effect.reason
+        )
+
     def _fatal(self, effect: fx.Fatal) -> None:
         self.world.checks.require(False, "no member stops for good", self.node_id, effect.reason)
 
@@ -342,6 +347,7 @@ class SimulatedMember:
         fx.ProbeVoter: _probe_voter,
         fx.UpgradeAnswered: _upgrade_answered,
         fx.Resigned: _resigned,
+        fx.RequestRefused: _request_refused,
         fx.Fatal: _fatal,
     }
 

@@ -8,7 +8,8 @@ what would leave the budget is weakened (a power cut to a kill) or left out:
   that offset has to reach, and that such damage is noticed, is checked.
 - A broker loses unsynced data only while every partition of it has all its replicas in sync, and
   until it is back in all of them no other broker is hit by anything that may take it out. With
-  eligible leader replicas one more may be, while a third stays unhurt and nothing hits a controller.
+  eligible leader replicas one more may be, while a third stays unhurt and nothing hits a
+  controller.
 
 It also starts again whoever is down, as an operator's supervisor does: after a fault's own time,
 or a second after a node has ended by itself.

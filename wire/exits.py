@@ -20,6 +20,7 @@ EXIT_NO_BOOTSTRAP: Final = 14
 EXIT_PROTOCOL_BROKEN: Final = 20
 EXIT_LOG_DAMAGED: Final = 21
 EXIT_METADATA_DISK_FAILED: Final = 22
+EXIT_NO_EPOCH_LEFT: Final = 23
 
 MEANINGS: Final = {
     EXIT_BAD_DIRECTORY: "a log directory is not formatted, locked, damaged, of another node or "
@@ -36,4 +37,5 @@ MEANINGS: Final = {
     EXIT_PROTOCOL_BROKEN: "another member broke a rule of the quorum, such as two leaders an epoch",
     EXIT_LOG_DAMAGED: "the metadata log or quorum-state is damaged and can't be healed from others",
     EXIT_METADATA_DISK_FAILED: "the disk under the metadata log failed",
+    EXIT_NO_EPOCH_LEFT: "the quorum is in the last epoch that there is, and its leader is gone",
 }

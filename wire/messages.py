@@ -20,7 +20,7 @@ from kio.static.constants import EntityType
 
 from wire.apis import ApiKey, is_flexible
 from wire.errors import DecodeError
-from wire.reader import read_entity, read_uvarint
+from wire.reader import MAX_ELEMENTS, read_entity, read_uvarint
 
 __all__ = [
     "RequestHeader",
@@ -146,11 +146,16 @@ def decode_request_header(frame: Any) -> tuple[RequestHeader, int]:
 
 
 _KNOWN_KEYS = frozenset(int(key) for key in ApiKey)
+_MAX_HEADER_TAGS = 100  # Kafka has defined none so far
 
 
 def _skip_tags(frame: Any, position: int) -> int:
     try:
         count, position = read_uvarint(frame, position)
+        if count > _MAX_HEADER_TAGS:
+            raise DecodeError(
+                f"{count} tagged fields in a header, at most {_MAX_HEADER_TAGS} are allowed"
+            )
         for _ in range(count):
             _, position = read_uvarint(frame, position)
             size, position = read_uvarint(frame, position)
@@ -162,21 +167,26 @@ def _skip_tags(frame: Any, position: int) -> int:
     return position
 
 
-def decode_body(cls: type[Any], body: Any, position: int = 0) -> Any:
-    """Decode `cls` from `position` to the end of `body`; DecodeError also on trailing bytes.
+def decode_body(
+    cls: type[Any], body: Any, position: int = 0, max_elements: int = MAX_ELEMENTS
+) -> Any:
+    """Decode `cls` from `position` to the end of `body`; DecodeError also on trailing bytes, and
+    on more than `max_elements` array elements and tagged fields.
 
     The entity shares nothing with the buffer.
     """
-    entity, end = read_entity(cls, body, position)
+    entity, end = read_entity(cls, body, position, max_elements)
     if end != len(body):
         raise DecodeError(f"{cls.__name__}: {len(body) - end} trailing bytes")
     return entity
 
 
-def decode_request(header: RequestHeader, frame: Any, offset: int) -> Any:
+def decode_request(
+    header: RequestHeader, frame: Any, offset: int, max_elements: int = MAX_ELEMENTS
+) -> Any:
     """The request entity that begins at `offset` of `frame`; DecodeError if malformed."""
     cls = request_class(header.api_key, header.api_version)
-    return decode_body(cls, _read_only(frame), offset)
+    return decode_body(cls, _read_only(frame), offset, max_elements)
 
 
 def decode_response_header(api_key: int, version: int, frame: Any) -> tuple[int, int]:

@@ -39,6 +39,8 @@ def decode(data: bytes, path: str) -> MetaProperties:
         raise DamagedFile(path, error.start, "not UTF-8") from error
     except DecodeError as error:
         raise DamagedFile(path, 0, str(error)) from error
+    if not data.strip():
+        raise DamagedFile(path, 0, "the file is empty")
     version = values.get("version", "0").strip()
     if version != "1":
         raise DamagedFile(path, 0, f"version {version!r}, only 1 is supported")

@@ -3,7 +3,9 @@
 kio's own compiled reader allocates what a length field announces, so that nine bytes can end the
 process, and refuses tagged fields it doesn't know, which Kafka's compatibility rules (KIP-482)
 demand to be skipped. This reader takes its layout from the same classes, returns equal entities,
-never trusts a length beyond the bytes at hand, and raises nothing but DecodeError.
+never trusts a length beyond the bytes at hand, and raises nothing but DecodeError. An element of
+three bytes takes a microsecond and more and 70 bytes of memory to decode, so the bytes alone bound
+neither time nor memory: an Allowance says how many elements a whole message may hold.
 """
 
 from __future__ import annotations
@@ -21,8 +23,33 @@ from kio.schema.errors import ErrorCode
 
 from wire.errors import DecodeError
 
-# A reader gets the whole buffer and a position, and gives the value and the position after it.
-Reader = Callable[[Any, int], tuple[Any, int]]
+MAX_ELEMENTS = 20_000
+"""What a message may hold where nothing else is said: an administrator's largest request has less,
+and all of them are decoded in a tenth of a second."""
+
+
+class Allowance:
+    """How many elements a message may still hold: those of its arrays at any depth, and its tagged
+    fields. Given to everything that reads a part of that message."""
+
+    __slots__ = ("allowed", "left")
+
+    def __init__(self, allowed: int = MAX_ELEMENTS) -> None:
+        self.allowed = self.left = allowed
+
+    def take(self, count: int, position: int) -> None:
+        """`count` elements are announced at `position`; DecodeError where that is too many."""
+        if count > self.left:
+            raise DecodeError(
+                f"byte {position}: {count} elements after {self.allowed - self.left} others; "
+                f"the message may hold {self.allowed} array elements and tagged fields in all"
+            )
+        self.left -= count
+
+
+# A reader gets the whole buffer, a position and what the message may still hold, and gives the
+# value and the position after it.
+Reader = Callable[[Any, int, Allowance], tuple[Any, int]]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ERROR_CODES = {int(code): code for code in ErrorCode}
@@ -32,10 +59,10 @@ def _fixed(layout: str, convert: Callable[[Any], Any] | None = None) -> Reader:
     packed = struct.Struct(">" + layout)
     unpack, size = packed.unpack_from, packed.size
 
-    def read(buffer: Any, position: int) -> tuple[Any, int]:
+    def read(buffer: Any, position: int, _: Allowance) -> tuple[Any, int]:
         return unpack(buffer, position)[0], position + size
 
-    def read_converted(buffer: Any, position: int) -> tuple[Any, int]:
+    def read_converted(buffer: Any, position: int, _: Allowance) -> tuple[Any, int]:
         return convert(unpack(buffer, position)[0]), position + size  # type: ignore[misc]
 
     return read_converted if convert is not None else read
@@ -58,7 +85,7 @@ def read_uvarint(buffer: Any, position: int) -> tuple[int, int]:
     raise DecodeError(f"byte {position}: varint longer than 32 bits")
 
 
-def _read_compact_length(buffer: Any, position: int) -> tuple[int, int]:
+def _read_compact_length(buffer: Any, position: int, _: Allowance) -> tuple[int, int]:
     value, position = read_uvarint(buffer, position)
     return value - 1, position
 
@@ -67,7 +94,7 @@ _read_int16 = _fixed("h")
 _read_int32 = _fixed("i")
 
 
-def _read_uuid(buffer: Any, position: int) -> tuple[UUID | None, int]:
+def _read_uuid(buffer: Any, position: int, _: Allowance) -> tuple[UUID | None, int]:
     end = position + 16
     raw = bytes(buffer[position:end])
     if len(raw) != 16:
@@ -76,8 +103,8 @@ def _read_uuid(buffer: Any, position: int) -> tuple[UUID | None, int]:
 
 
 def _sized(read_length: Reader, nullable: bool, text: bool) -> Reader:
-    def read(buffer: Any, position: int) -> tuple[Any, int]:
-        length, start = read_length(buffer, position)
+    def read(buffer: Any, position: int, allowance: Allowance) -> tuple[Any, int]:
+        length, start = read_length(buffer, position, allowance)
         if length < 0:
             if nullable and length == -1:
                 return None, start
@@ -95,8 +122,8 @@ def _sized(read_length: Reader, nullable: bool, text: bool) -> Reader:
 
 
 def _array(read_length: Reader, nullable: bool, read_item: Reader) -> Reader:
-    def read(buffer: Any, position: int) -> tuple[Any, int]:
-        count, start = read_length(buffer, position)
+    def read(buffer: Any, position: int, allowance: Allowance) -> tuple[Any, int]:
+        count, start = read_length(buffer, position, allowance)
         if count < 0:
             if nullable and count == -1:
                 return None, start
@@ -104,9 +131,10 @@ def _array(read_length: Reader, nullable: bool, read_item: Reader) -> Reader:
         # Every element of every Kafka message takes a byte at least.
         if count > len(buffer) - start:
             raise DecodeError(f"byte {position}: array of {count} in {len(buffer) - start} bytes")
+        allowance.take(count, position)
         items = []
         for _ in range(count):
-            item, start = read_item(buffer, start)
+            item, start = read_item(buffer, start, allowance)
             items.append(item)
         return tuple(items), start
 
@@ -163,9 +191,9 @@ def _primitive(kafka_type: str, flexible: bool, nullable: bool) -> Reader:
 
 
 def _nullable_struct(read_struct: Reader) -> Reader:
-    def read(buffer: Any, position: int) -> tuple[Any, int]:
-        marker, start = _FIXED["int8"](buffer, position)
-        return (None, start) if marker < 0 else read_struct(buffer, start)
+    def read(buffer: Any, position: int, allowance: Allowance) -> tuple[Any, int]:
+        marker, start = _FIXED["int8"](buffer, position, allowance)
+        return (None, start) if marker < 0 else read_struct(buffer, start, allowance)
 
     return read
 
@@ -197,9 +225,15 @@ def _field_reader(field: Field[Any], flexible: bool) -> Reader:
 
 
 def _read_tags(
-    buffer: Any, position: int, tagged: dict[int, tuple[str, Reader]], values: dict[str, Any]
+    buffer: Any,
+    position: int,
+    allowance: Allowance,
+    tagged: dict[int, tuple[str, Reader]],
+    values: dict[str, Any],
 ) -> int:
     count, position = read_uvarint(buffer, position)
+    if count:
+        allowance.take(count, position)
     for _ in range(count):
         tag, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
@@ -209,7 +243,7 @@ def _read_tags(
         known = tagged.get(tag)
         if known is not None:
             name, read = known
-            values[name], after = read(buffer, position)
+            values[name], after = read(buffer, position, allowance)
             if after != end:
                 raise DecodeError(f"byte {position}: tagged field {tag} isn't {size} bytes long")
         position = end
@@ -233,7 +267,7 @@ def _implicit_default(field: Any) -> Any:
     kafka_type = field.metadata["kafka_type"]
     if kafka_type in _IMPLICIT:
         return _IMPLICIT[kafka_type]
-    return _primitive(kafka_type, True, False)(bytes(8), 0)[0]
+    return _primitive(kafka_type, True, False)(bytes(8), 0, Allowance())[0]
 
 
 @cache
@@ -252,27 +286,30 @@ def struct_reader(cls: Any) -> Reader:
         else:
             plain.append((field.name, reader))
 
-    def read(buffer: Any, position: int) -> tuple[Any, int]:
+    def read(buffer: Any, position: int, allowance: Allowance) -> tuple[Any, int]:
         values = defaults.copy()
         for name, read_value in plain:
-            values[name], position = read_value(buffer, position)
+            values[name], position = read_value(buffer, position, allowance)
         if flexible:
-            position = _read_tags(buffer, position, tagged, values)
+            position = _read_tags(buffer, position, allowance, tagged, values)
         return cls(**values), position
 
     return read
 
 
-def read_entity(cls: Any, buffer: Any, position: int = 0) -> tuple[Any, int]:
+def read_entity(
+    cls: Any, buffer: Any, position: int = 0, max_elements: int = MAX_ELEMENTS
+) -> tuple[Any, int]:
     """Decode one entity of `cls` from bytes or a memoryview of bytes.
 
     Gives the entity, which shares nothing with the buffer, and the position after it. Raises
-    DecodeError on anything that isn't one, bytes that end too early among them.
+    DecodeError on anything that isn't one, bytes that end too early among them, and on more than
+    `max_elements` array elements and tagged fields.
     """
     try:
-        return struct_reader(cls)(buffer, position)
-    except DecodeError:
-        raise
+        return struct_reader(cls)(buffer, position, Allowance(max_elements))
+    except DecodeError as error:
+        raise DecodeError(f"{cls.__name__}: {error}") from error
     except (struct.error, IndexError) as error:
         raise DecodeError(f"{cls.__name__}: the bytes end too early") from error
     except UnicodeDecodeError as error:

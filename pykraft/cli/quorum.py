@@ -8,6 +8,7 @@ from typing import Any
 from admin.client import AdminClient
 from pykraft.cli import CommandError, door
 from wire import uuids
+from wire.errors import ErrorCode, KafkaError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,8 +78,16 @@ def _done(options: argparse.Namespace, directory: str, what: str) -> int:
 
 def _directory_of(admin: AdminClient, node_id: int, among: str) -> str:
     """The directory id under which the leader knows a replica of this id."""
-    replicas = admin.describe_quorum()[among]
+    quorum = admin.describe_quorum()
+    replicas = quorum[among]
     known = [one for one in replicas if one["id"] == node_id]
+    if not known and among == "observers":
+        for voter in quorum["voters"]:
+            if voter["id"] == node_id:
+                raise KafkaError(
+                    ErrorCode.duplicate_voter,
+                    f"{node_id} is a voter already, with directory id {voter['directory']}",
+                )
     if not known:
         listed = ", ".join(str(one["id"]) for one in replicas) or "none"
         raise CommandError(f"none of the {among} ({listed}) has id {node_id}")

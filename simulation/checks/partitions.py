@@ -20,7 +20,16 @@ Key = tuple[UUID, int]
 class _Watch:
     """What was seen last of one opened replica."""
 
-    __slots__ = ("before", "end", "epoch", "high_watermark", "mirror", "registered", "replica")
+    __slots__ = (
+        "before",
+        "end",
+        "epoch",
+        "high_watermark",
+        "isr",
+        "mirror",
+        "registered",
+        "replica",
+    )
 
     def __init__(self, replica: Replica, before: _Watch | None, registered: int) -> None:
         self.replica = replica
@@ -30,6 +39,7 @@ class _Watch:
         self.mirror: LogMirror = LogMirror(replica.log, disks.peek)
         self.end = self.epoch = -1
         self.high_watermark = 0
+        self.isr: tuple[int, ...] = ()
 
 
 class PartitionChecks:
@@ -60,6 +70,7 @@ class PartitionChecks:
                 or core.high_watermark != watch.high_watermark
             ):
                 self._changed(broker_id, key, watch)
+            watch.isr = core.isr
 
     def _changed(self, broker_id: int, key: Key, watch: _Watch) -> None:
         replica = watch.replica
@@ -110,8 +121,9 @@ class PartitionChecks:
         watch.high_watermark = mark
         if core.is_leader:
             needed = min(self._min_isr, len(core.replicas))
+            # One step may take in several changes: the mark may have moved before the last of them.
             require(
-                len(core.isr) >= needed,
+                len(core.isr) >= needed or len(watch.isr) >= needed,
                 "nothing is committed under min.insync.replicas",
                 f"{facts.name}: leader {broker_id} in epoch {core.leader_epoch}, ISR {core.isr}",
             )

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from wire.apis import is_flexible
 from wire.errors import DecodeError
 from wire.hot import primitives as p
+from wire.reader import MAX_ELEMENTS, Allowance
 
 _NO_THROTTLE = p.INT32.pack(0)
 
@@ -65,34 +66,40 @@ class ConfigsResponse(NamedTuple):
 
 
 @p.decoding
-def decode_incremental_alter_configs(version: int, body: Any) -> ConfigsRequest:
-    """The request in a body, whatever comes behind it. DecodeError where it is malformed."""
+def decode_incremental_alter_configs(
+    version: int, body: Any, max_elements: int = MAX_ELEMENTS
+) -> ConfigsRequest:
+    """The request in a body, whatever comes behind it. DecodeError where it is malformed, or holds
+    more than `max_elements` array elements and tagged fields."""
+    allowance = Allowance(max_elements)
     flexible = version >= 1
-    count, pos = p.read_count(body, 0, flexible)
+    count, pos = p.read_count(body, 0, flexible, allowance)
     resources = []
     for _ in range(count):
-        resource, pos = _read_resource(body, pos, flexible)
+        resource, pos = _read_resource(body, pos, flexible, allowance)
         resources.append(resource)
     validate_only = body[pos] != 0
     if flexible:
-        p.skip_tags(body, pos + 1)
+        p.skip_tags(body, pos + 1, allowance)
     return ConfigsRequest(tuple(resources), validate_only)
 
 
-def _read_resource(body: Any, pos: int, flexible: bool) -> tuple[ResourceChange, int]:
+def _read_resource(
+    body: Any, pos: int, flexible: bool, allowance: Allowance
+) -> tuple[ResourceChange, int]:
     kind = p.INT8.unpack_from(body, pos)[0]
     name, pos = _read_text(body, pos + 1, flexible)
-    count, pos = p.read_count(body, pos, flexible)
+    count, pos = p.read_count(body, pos, flexible, allowance)
     configs = []
     for _ in range(count):
         config, pos = _read_text(body, pos, flexible)
         operation = p.INT8.unpack_from(body, pos)[0]
         value, pos = p.read_string(body, pos + 1, flexible)
         if flexible:
-            pos = p.skip_tags(body, pos)
+            pos = p.skip_tags(body, pos, allowance)
         configs.append(ConfigChange(config, operation, value))
     if flexible:
-        pos = p.skip_tags(body, pos)
+        pos = p.skip_tags(body, pos, allowance)
     return ResourceChange(kind, name, tuple(configs)), pos
 
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from wire.errors import DecodeError
 from wire.hot import primitives as p
+from wire.reader import MAX_ELEMENTS, Allowance
 from wire.uuids import ZERO
 
 MIN_VERSION = 4
@@ -113,15 +114,17 @@ def _partition_tags(version: int, tags: dict[int, Any], part: FetchPartition) ->
     return FetchPartition(*part[:6], directory_id, high_watermark)
 
 
-def _read_topics(version: int, body: Any, pos: int) -> tuple[list[FetchTopic], int]:
+def _read_topics(
+    version: int, body: Any, pos: int, allowance: Allowance
+) -> tuple[list[FetchTopic], int]:
     flexible = version >= _FLEXIBLE
     layout = _layout(version)
     unpack, size = layout.unpack_from, layout.size
-    topic_count, pos = p.read_count(body, pos, flexible)
+    topic_count, pos = p.read_count(body, pos, flexible, allowance)
     topics = []
     for _ in range(topic_count):
         name, topic_id, pos = p.read_topic(body, pos, version >= _BY_ID, flexible)
-        partition_count, pos = p.read_count(body, pos, flexible)
+        partition_count, pos = p.read_count(body, pos, flexible, allowance)
         partitions = []
         for _ in range(partition_count):
             part = _read_partition(version, unpack(body, pos))
@@ -130,36 +133,43 @@ def _read_topics(version: int, body: Any, pos: int) -> tuple[list[FetchTopic], i
                 if body[pos] == 0:
                     pos += 1
                 else:
-                    tags, pos = p.read_tags(body, pos)
+                    tags, pos = p.read_tags(body, pos, allowance)
                     part = _partition_tags(version, tags, part)
             partitions.append(part)
         if flexible:
-            pos = p.skip_tags(body, pos)
+            pos = p.skip_tags(body, pos, allowance)
         topics.append(FetchTopic(name, topic_id, partitions))
     return topics, pos
 
 
-def _read_forgotten(version: int, body: Any, pos: int) -> tuple[list[FetchForgotten], int]:
+def _read_forgotten(
+    version: int, body: Any, pos: int, allowance: Allowance
+) -> tuple[list[FetchForgotten], int]:
     flexible = version >= _FLEXIBLE
-    topic_count, pos = p.read_count(body, pos, flexible)
+    topic_count, pos = p.read_count(body, pos, flexible, allowance)
     forgotten = []
     for _ in range(topic_count):
         name, topic_id, pos = p.read_topic(body, pos, version >= _BY_ID, flexible)
-        number, pos = p.read_count(body, pos, flexible)
+        number, pos = p.read_count(body, pos, flexible, allowance)
         indexes = struct.unpack_from(f">{number}i", body, pos)
         pos += 4 * number
         if flexible:
-            pos = p.skip_tags(body, pos)
+            pos = p.skip_tags(body, pos, allowance)
         forgotten.append(FetchForgotten(name, topic_id, list(indexes)))
     return forgotten, pos
 
 
 @p.decoding
-def decode_fetch_request(version: int, body: Any) -> FetchRequest:
-    """The request in `body` (bytes or memoryview, after the header); shares nothing with it."""
+def decode_fetch_request(version: int, body: Any, max_elements: int = MAX_ELEMENTS) -> FetchRequest:
+    """The request in `body` (bytes or memoryview, after the header); shares nothing with it.
+
+    DecodeError where it is malformed, or holds more than `max_elements` array elements and tagged
+    fields.
+    """
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise DecodeError(f"no version {version} of Fetch")
     flexible = version >= _FLEXIBLE
+    allowance = Allowance(max_elements)
     body = bytes(body)  # cheaper to take apart than a view
     replica_id = replica_epoch = -1
     if version >= _STATE_TAG:
@@ -172,10 +182,10 @@ def decode_fetch_request(version: int, body: Any) -> FetchRequest:
     if version >= 7:
         session_id, session_epoch = _SESSION.unpack_from(body, pos)
         pos += 8
-    topics, pos = _read_topics(version, body, pos)
+    topics, pos = _read_topics(version, body, pos, allowance)
     forgotten: list[FetchForgotten] = []
     if version >= 7:
-        forgotten, pos = _read_forgotten(version, body, pos)
+        forgotten, pos = _read_forgotten(version, body, pos, allowance)
     rack_id = ""
     if version >= 11:
         rack, pos = p.read_string(body, pos, flexible)
@@ -184,12 +194,12 @@ def decode_fetch_request(version: int, body: Any) -> FetchRequest:
         rack_id = rack
     cluster_id = None
     if flexible:
-        tags, pos = p.read_tags(body, pos)
+        tags, pos = p.read_tags(body, pos, allowance)
         if 0 in tags:
             cluster_id, end = p.read_string(tags[0], 0, True)
             p.check_end(tags[0], end)
         if 1 in tags and version >= _STATE_TAG:
-            replica_id, replica_epoch = p.tag_struct(tags[1], _STATE)
+            replica_id, replica_epoch = p.tag_struct(tags[1], _STATE, allowance)
     p.check_end(body, pos)
     return FetchRequest(
         max_wait, min_bytes, max_bytes, topics, replica_id, replica_epoch, isolation,

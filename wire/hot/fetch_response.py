@@ -12,6 +12,7 @@ from wire.errors import DecodeError
 from wire.hot import primitives as p
 from wire.hot.primitives import NodeEndpoint
 from wire.messages import response_header
+from wire.reader import MAX_ELEMENTS, Allowance
 
 MIN_VERSION = 4
 MAX_VERSION = 18
@@ -149,14 +150,16 @@ def encode_fetch_response(
     return parts
 
 
-def _read_partition(version: int, flexible: bool, body: Any, pos: int) -> tuple[Any, int]:
+def _read_partition(
+    version: int, flexible: bool, body: Any, pos: int, allowance: Allowance
+) -> tuple[Any, int]:
     if version >= 5:
         fixed = _P5.unpack_from(body, pos)
         pos += _P5.size
     else:
         fixed = (*_P4.unpack_from(body, pos), -1)
         pos += _P4.size
-    aborted, pos = _read_aborted(flexible, body, pos)
+    aborted, pos = _read_aborted(flexible, body, pos, allowance)
     replica = -1
     if version >= 11:
         (replica,) = p.INT32.unpack_from(body, pos)
@@ -167,10 +170,10 @@ def _read_partition(version: int, flexible: bool, body: Any, pos: int) -> tuple[
         if body[pos] == 0:
             pos += 1
         else:
-            tags, pos = p.read_tags(body, pos)
-            diverging = p.tag_struct(tags[0], _DIVERGING) if 0 in tags else None
-            leader = p.tag_struct(tags[1], _LEADER) if 1 in tags else None
-            snapshot = p.tag_struct(tags[2], _SNAPSHOT) if 2 in tags else None
+            tags, pos = p.read_tags(body, pos, allowance)
+            diverging = p.tag_struct(tags[0], _DIVERGING, allowance) if 0 in tags else None
+            leader = p.tag_struct(tags[1], _LEADER, allowance) if 1 in tags else None
+            snapshot = p.tag_struct(tags[2], _SNAPSHOT, allowance) if 2 in tags else None
     size = len(records) if records is not None else 0
     parts = (records,) if size else ()
     return FetchedPartition._make(
@@ -178,23 +181,25 @@ def _read_partition(version: int, flexible: bool, body: Any, pos: int) -> tuple[
     ), pos
 
 
-def _read_aborted(flexible: bool, body: Any, pos: int) -> tuple[list[tuple[int, int]] | None, int]:
+def _read_aborted(
+    flexible: bool, body: Any, pos: int, allowance: Allowance
+) -> tuple[list[tuple[int, int]] | None, int]:
     if flexible and body[pos] == 0:
         return None, pos + 1
     if not flexible and p.INT32.unpack_from(body, pos)[0] == -1:
         return None, pos + 4
-    number, pos = p.read_count(body, pos, flexible)
+    number, pos = p.read_count(body, pos, flexible, allowance)
     aborted = []
     for _ in range(number):
         aborted.append(_ABORTED.unpack_from(body, pos))
         pos += _ABORTED.size
         if flexible:
-            pos = p.skip_tags(body, pos)
+            pos = p.skip_tags(body, pos, allowance)
     return aborted, pos
 
 
-def _read_endpoints(value: Any) -> list[NodeEndpoint]:
-    number, pos = p.read_count(value, 0, True)
+def _read_endpoints(value: Any, allowance: Allowance) -> list[NodeEndpoint]:
+    number, pos = p.read_count(value, 0, True, allowance)
     nodes = []
     for _ in range(number):
         (node_id,) = p.INT32.unpack_from(value, pos)
@@ -203,18 +208,25 @@ def _read_endpoints(value: Any) -> list[NodeEndpoint]:
             raise DecodeError("null host of a node endpoint")
         (port,) = p.INT32.unpack_from(value, pos)
         rack, pos = p.read_string(value, pos + 4, True)
-        pos = p.skip_tags(value, pos)
+        pos = p.skip_tags(value, pos, allowance)
         nodes.append(NodeEndpoint(node_id, host, port, rack))
     p.check_end(value, pos)
     return nodes
 
 
 @p.decoding
-def decode_fetch_response(version: int, body: Any) -> FetchResponse:
-    """The response in `body` (a memoryview after the header), records sliced out of it."""
+def decode_fetch_response(
+    version: int, body: Any, max_elements: int = MAX_ELEMENTS
+) -> FetchResponse:
+    """The response in `body` (a memoryview after the header), records sliced out of it.
+
+    DecodeError where it is malformed, or holds more than `max_elements` array elements and tagged
+    fields.
+    """
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise DecodeError(f"no version {version} of Fetch")
     flexible = version >= _FLEXIBLE
+    allowance = Allowance(max_elements)
     error_code = session_id = 0
     if version >= 7:
         throttle_ms, error_code, session_id = _HEAD_7.unpack_from(body, 0)
@@ -222,22 +234,22 @@ def decode_fetch_response(version: int, body: Any) -> FetchResponse:
     else:
         (throttle_ms,) = p.INT32.unpack_from(body, 0)
         pos = 4
-    topic_count, pos = p.read_count(body, pos, flexible)
+    topic_count, pos = p.read_count(body, pos, flexible, allowance)
     topics = []
     for _ in range(topic_count):
         name, topic_id, pos = p.read_topic(body, pos, version >= _BY_ID, flexible)
-        partition_count, pos = p.read_count(body, pos, flexible)
+        partition_count, pos = p.read_count(body, pos, flexible, allowance)
         partitions = []
         for _ in range(partition_count):
-            part, pos = _read_partition(version, flexible, body, pos)
+            part, pos = _read_partition(version, flexible, body, pos, allowance)
             partitions.append(part)
         if flexible:
-            pos = p.skip_tags(body, pos)
+            pos = p.skip_tags(body, pos, allowance)
         topics.append(FetchedTopic(name, topic_id, partitions))
     nodes: list[NodeEndpoint] = []
     if flexible:
-        tags, pos = p.read_tags(body, pos)
+        tags, pos = p.read_tags(body, pos, allowance)
         if 0 in tags and version >= _ENDPOINTS_TAG:
-            nodes = _read_endpoints(tags[0])
+            nodes = _read_endpoints(tags[0], allowance)
     p.check_end(body, pos)
     return FetchResponse(throttle_ms, error_code, session_id, topics, nodes)

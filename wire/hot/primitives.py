@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from uuid import UUID
 
 from wire.errors import DecodeError
-from wire.reader import read_uvarint
+from wire.reader import Allowance, read_uvarint
 
 INT8 = struct.Struct(">b")
 INT16 = struct.Struct(">h")
@@ -116,7 +116,7 @@ def read_string(buf: Any, pos: int, flexible: bool) -> tuple[str | None, int]:
     return str(buf[pos:end], "utf-8"), end
 
 
-def read_count(buf: Any, pos: int, flexible: bool) -> tuple[int, int]:
+def read_count(buf: Any, pos: int, flexible: bool, allowance: Allowance) -> tuple[int, int]:
     """The length of an array that may not be null; each element takes a byte at least."""
     if flexible:
         value, pos = read_uvarint(buf, pos)
@@ -126,6 +126,7 @@ def read_count(buf: Any, pos: int, flexible: bool) -> tuple[int, int]:
         pos += 4
     if not 0 <= value <= len(buf) - pos:
         raise DecodeError(f"byte {pos}: array of {value} with {len(buf) - pos} bytes left")
+    allowance.take(value, pos)
     return value, pos
 
 
@@ -173,9 +174,10 @@ def _uuid(raw: bytes) -> UUID:
     return UUID(bytes=raw)
 
 
-def read_tags(buf: Any, pos: int) -> tuple[dict[int, Any], int]:
+def read_tags(buf: Any, pos: int, allowance: Allowance) -> tuple[dict[int, Any], int]:
     """Tagged fields as slices of the buffer by tag."""
     number, pos = read_uvarint(buf, pos)
+    allowance.take(number, pos)
     tags: dict[int, Any] = {}
     for _ in range(number):
         key, size = buf[pos], buf[pos + 1]
@@ -191,17 +193,17 @@ def read_tags(buf: Any, pos: int) -> tuple[dict[int, Any], int]:
     return tags, pos
 
 
-def skip_tags(buf: Any, pos: int) -> int:
+def skip_tags(buf: Any, pos: int, allowance: Allowance) -> int:
     """The position after a section of tagged fields."""
     if buf[pos] == 0:
         return pos + 1
-    return read_tags(buf, pos)[1]
+    return read_tags(buf, pos, allowance)[1]
 
 
-def tag_struct(value: Any, layout: struct.Struct) -> tuple[Any, ...]:
+def tag_struct(value: Any, layout: struct.Struct, allowance: Allowance) -> tuple[Any, ...]:
     """A tagged struct that consists of fixed fields (and tagged ones that we don't know)."""
     fields = layout.unpack_from(value, 0)
-    if skip_tags(value, layout.size) != len(value):
+    if skip_tags(value, layout.size, allowance) != len(value):
         raise DecodeError(f"tagged struct of {len(value)} bytes where {layout.size} are used")
     return fields
 

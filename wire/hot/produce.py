@@ -12,7 +12,7 @@ from wire.errors import DecodeError
 from wire.hot import primitives as p
 from wire.hot.primitives import NodeEndpoint
 from wire.messages import response_header
-from wire.reader import read_uvarint
+from wire.reader import MAX_ELEMENTS, Allowance, read_uvarint
 
 MIN_VERSION = 3
 MAX_VERSION = 13
@@ -48,19 +48,24 @@ class ProduceRequestView(NamedTuple):
 
 
 @p.decoding
-def walk_produce(version: int, body: Any) -> ProduceRequestView:
-    """The request in `body`, a memoryview that begins after the header. DecodeError."""
+def walk_produce(version: int, body: Any, max_elements: int = MAX_ELEMENTS) -> ProduceRequestView:
+    """The request in `body`, a memoryview that begins after the header.
+
+    DecodeError where it is malformed, or holds more than `max_elements` array elements and tagged
+    fields.
+    """
     if not MIN_VERSION <= version <= MAX_VERSION:
         raise DecodeError(f"no version {version} of Produce")
+    allowance = Allowance(max_elements)
     if version >= _FLEXIBLE:
-        return _walk_flexible(body, version >= _BY_ID)
+        return _walk_flexible(body, version >= _BY_ID, allowance)
     transactional_id, pos = p.read_string(body, 0, False)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, pos)
-    topic_count, pos = p.read_count(body, pos + 6, False)
+    topic_count, pos = p.read_count(body, pos + 6, False, allowance)
     topics: list[TopicRecords] = []
     for _ in range(topic_count):
         name, _, pos = p.read_topic(body, pos, False, False)
-        partition_count, pos = p.read_count(body, pos, False)
+        partition_count, pos = p.read_count(body, pos, False, allowance)
         partitions: list[PartitionRecords] = []
         for _ in range(partition_count):
             (index,) = p.INT32.unpack_from(body, pos)
@@ -71,14 +76,14 @@ def walk_produce(version: int, body: Any) -> ProduceRequestView:
     return ProduceRequestView(transactional_id, acks, timeout_ms, topics)
 
 
-def _walk_flexible(body: Any, by_id: bool) -> ProduceRequestView:
+def _walk_flexible(body: Any, by_id: bool, allowance: Allowance) -> ProduceRequestView:
     # The most frequent message of all: what takes one byte is read in place, not by a call.
     if body[0] == 0:
         transactional_id, pos = None, 1
     else:
         transactional_id, pos = p.read_string(body, 0, True)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, pos)
-    topic_count, pos = p.read_count(body, pos + 6, True)
+    topic_count, pos = p.read_count(body, pos + 6, True, allowance)
     topics: list[TopicRecords] = []
     for _ in range(topic_count):
         name, topic_id = None, None
@@ -88,16 +93,18 @@ def _walk_flexible(body: Any, by_id: bool) -> ProduceRequestView:
             pos += size
         else:
             name, topic_id, pos = p.read_topic(body, pos, by_id, True)
-        partitions, pos = _flexible_partitions(body, pos)
+        partitions, pos = _flexible_partitions(body, pos, allowance)
         topics.append((name, topic_id, partitions))
-    pos = pos + 1 if body[pos] == 0 else p.skip_tags(body, pos)
+    pos = pos + 1 if body[pos] == 0 else p.skip_tags(body, pos, allowance)
     if pos != len(body):
         p.check_end(body, pos)
     return ProduceRequestView(transactional_id, acks, timeout_ms, topics)
 
 
-def _flexible_partitions(body: Any, pos: int) -> tuple[list[PartitionRecords], int]:
-    partition_count, pos = p.read_count(body, pos, True)
+def _flexible_partitions(
+    body: Any, pos: int, allowance: Allowance
+) -> tuple[list[PartitionRecords], int]:
+    partition_count, pos = p.read_count(body, pos, True, allowance)
     partitions: list[PartitionRecords] = []
     for _ in range(partition_count):
         (index,) = _INT32_FROM(body, pos)
@@ -109,8 +116,8 @@ def _flexible_partitions(body: Any, pos: int) -> tuple[list[PartitionRecords], i
             partitions.append((index, body[start:pos]))
         else:
             partitions.append((index, None))
-        pos = pos + 1 if body[pos] == 0 else p.skip_tags(body, pos)
-    return partitions, pos + 1 if body[pos] == 0 else p.skip_tags(body, pos)
+        pos = pos + 1 if body[pos] == 0 else p.skip_tags(body, pos, allowance)
+    return partitions, pos + 1 if body[pos] == 0 else p.skip_tags(body, pos, allowance)
 
 
 class ProducedPartition(NamedTuple):

@@ -14,8 +14,8 @@ def install(replace):
 
     real = MetadataLog.open
 
-    async def unsafe_open(self, voters):
-        opened = await real(self, voters)
+    async def unsafe_open(self, *known):
+        opened = await real(self, *known)
         opened.needs_end = None
         return opened
 

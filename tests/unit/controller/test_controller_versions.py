@@ -1,6 +1,7 @@
 """Every version of every API: a request with each field away from its default is read, handled
 and refused, and both answers survive their own bytes."""
 
+import asyncio
 import dataclasses
 import typing
 from datetime import timedelta
@@ -17,7 +18,15 @@ from metadata.image import EMPTY
 from metadata.records import ConfigRecord, Endpoint, RegisterControllerRecord, TopicRecord
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
-from wire.messages import decode_body, encode_body, fill, request_class, request_module
+from wire.messages import (
+    RequestHeader,
+    decode_body,
+    decode_response,
+    encode_body,
+    fill,
+    request_class,
+    request_module,
+)
 
 SAMPLES = {
     "int8": 1,
@@ -191,7 +200,13 @@ def test_describe_configs(version):
             include_documentation=True,
         )
         static = {"num.partitions": "4"}
-        (result,) = round_trip(describe_configs(version, request, image, static, 3000)).results
+        header = RequestHeader(ApiKey.DESCRIBE_CONFIGS, version, 7, None)
+        parts = asyncio.run(describe_configs(header, request, image, static, 3000))
+        size, frame = parts[0], b"".join(parts[1:])
+        assert int.from_bytes(size, "big") == len(frame)
+        number, response = decode_response(ApiKey.DESCRIBE_CONFIGS, version, frame)
+        assert number == 7
+        (result,) = response.results
         return result.error_code, {c.name: c for c in result.configs}
 
     code, topic = ask(2, "t")

@@ -90,6 +90,35 @@ def test_leadership_that_returns_at_once_leaves_one_connection():
     asyncio.run(main())
 
 
+def test_a_controller_is_told_to_answer_before_its_caller_gives_up():
+    async def main():
+        env = real_env(1)
+        told = []
+
+        def create(request):
+            told.append(round(request.entity().timeout.total_seconds() * 1000))
+            cls = response_class(ApiKey.CREATE_TOPICS, request.api_version)
+            return fill(cls, throttle_time=millis(0), topics=())
+
+        table = HandlerTable([Api(ApiKey.CREATE_TOPICS, 2, 7, create)])
+        config = ListenerConfig(name="CONTROLLER", host=HOST, port=0)
+        server = await serve(env, config, table)
+        channel = ControllerChannel(env, lambda: (101, HOST, server.port), "tester")
+        for asked_ms, timeout_ms in ((4000, 4000), (1000, 4000), (400, 400)):
+
+            def build(version, module, asked_ms=asked_ms):
+                return fill(module.CreateTopicsRequest, topics=(), timeout=millis(asked_ms))
+
+            await channel.request(ApiKey.CREATE_TOPICS, build, timeout_ms)
+        assert 2000 < told[0] <= 3750
+        assert told[1] == 1000
+        assert told[2] <= 360
+        channel.close()
+        await server.close()
+
+    asyncio.run(main())
+
+
 def test_a_controller_that_hangs_costs_its_caller_no_more_than_its_time():
     async def main():
         env = real_env(1)

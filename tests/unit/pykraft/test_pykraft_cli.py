@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from pykraft import cli
+from pykraft.cli import quorum
 from pykraft.storage_format import BOOTSTRAP_SNAPSHOT
 from raft.voters import ReplicaKey, voter_set_of
 from wire import meta_properties
 from wire.batch import decode_records, iter_headers
 from wire.control import decode_control, voters_of
+from wire.errors import KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY, EXIT_CANNOT_LISTEN
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -177,6 +179,20 @@ def test_format_then_info_then_a_second_format(here, capsys):
     assert "cluster.id c, node.id 1" in capsys.readouterr().out
     assert cli.main(["storage", "format", "--config", "node.properties"]) == 1
     assert "is formatted already" in capsys.readouterr().err
+
+
+def test_a_voter_is_never_looked_for_among_the_observers():
+    class Known:
+        def describe_quorum(self):
+            voters = [{"id": 2, "directory": "old", "lag_ms": 0}]
+            return {"voters": voters, "observers": [{"id": 3, "directory": "new", "lag_ms": 0}]}
+
+    assert quorum._directory_of(Known(), 3, "observers") == "new"
+    assert quorum._directory_of(Known(), 2, "voters") == "old"
+    with pytest.raises(KafkaError, match=r"DUPLICATE_VOTER: 2 is a voter already.* old"):
+        quorum._directory_of(Known(), 2, "observers")
+    with pytest.raises(cli.CommandError, match=r"none of the observers \(3\) has id 7"):
+        quorum._directory_of(Known(), 7, "observers")
 
 
 @pytest.mark.parametrize(

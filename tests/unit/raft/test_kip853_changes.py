@@ -22,7 +22,7 @@ from kip853_rig import (
 
 from raft import effects as fx
 from raft.effects import ElectionState
-from raft.events import Resign, UpgradeKraftVersion
+from raft.events import RequestAbandoned, Resign, UpgradeKraftVersion
 from raft.messages import EndEpochRequest
 from raft.voters import ReplicaKey, Voter
 from wire.errors import ErrorCode
@@ -130,6 +130,63 @@ def test_a_node_that_stays_behind_isnt_added():
     core.pass_ms(1)
     assert answer(core, token)[0] == TIMED_OUT
     assert core.q.voters.ids == (1, 2, 3)
+
+
+def test_a_node_that_nobody_knows_isnt_waited_for():
+    """Adding voters, as Kafka: whoever has never fetched is refused once it is probed."""
+    core = leading()
+    caught_up(core, 4)
+    token = add(core, voter(4, disk=1))
+    error, message = probed(core, token)
+    assert error == TIMED_OUT
+    assert "doesn't fetch from this leader; those that do: node 4 with" in message
+    probed(core, add(core, 4))
+    assert core.of(fx.AppendMembership)
+
+
+def test_a_caller_in_no_hurry_holds_up_no_other_change():
+    """Its time counts only once the record is there: until then, as in Kafka, the quorum's own."""
+    core = leading()
+    core.append()
+    core.fetch_from(4, 0, 0)
+    token = add(core, 4, timeout_ms=2**31 - 1)
+    probed(core, token)
+    core.pass_ms(core.q.config.voter_change_ms)
+    assert answer(core, token)[0] == TIMED_OUT
+    assert core.q.role.change is None
+
+
+def test_a_written_change_is_waited_for_as_long_as_its_caller_says():
+    core = leading()
+    caught_up(core, 4)
+    token = add(core, 4, timeout_ms=5000)
+    probed(core, token)
+    for _ in range(4):
+        core.pass_ms(1000)
+        core.fetch_from(2, 3, 1)
+        core.fetch_from(3, 3, 1)
+    assert answer(core, token) is None
+    core.pass_ms(1000)
+    assert answer(core, token) == (TIMED_OUT, "the change, at offset 3, isn't committed yet")
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_caller_that_is_gone_ends_its_change_unless_it_is_written(written):
+    core = leading()
+    if written:
+        caught_up(core, 4)
+    else:
+        core.append()
+        core.fetch_from(4, 0, 0)
+    token = add(core, 4)
+    probed(core, token)
+    core.tell(RequestAbandoned(token + 1))
+    assert core.q.role.change is not None
+    core.tell(RequestAbandoned(token))
+    assert (core.q.role.change is not None) == written
+    if not written:
+        assert remove(core, 3) is not None
+        assert core.of(fx.AppendMembership)[0].voters == voters(1, 2)
 
 
 def test_a_node_that_was_caught_up_long_ago_isnt():

@@ -247,6 +247,25 @@ def test_a_member_of_another_cluster_stops_once_a_majority_says_so(tmp_path):
     run(scenario, Cluster(tmp_path, observers=1))
 
 
+def test_one_other_voter_is_enough_where_there_are_two(tmp_path):
+    async def scenario(cluster):
+        await cluster.start()
+        await cluster.append(b"a")
+        leader = await cluster.leader()
+        follower = next(m for m in cluster.up if m is not leader)
+        await follower.kill()
+        cluster.cluster_id = "another"
+        await follower.start()
+        await eventually(lambda: follower.fatal)
+        [error] = follower.fatal
+        assert error.exit_code == EXIT_BAD_DIRECTORY
+        other = 3 - follower.node_id
+        assert f"but voters {other} are of another one" in error.reason
+        assert not cluster[other].fatal
+
+    run(scenario, Cluster(tmp_path, voters=2))
+
+
 def test_a_damaged_quorum_state_stops_who_votes_and_nobody_else(tmp_path):
     async def scenario(cluster):
         await cluster.start()

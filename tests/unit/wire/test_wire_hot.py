@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from wire_entities import random_entity
+from wire_entities import crowded_entities, random_entity
 
 from wire import hot, messages
 from wire.errors import DecodeError
@@ -568,3 +568,24 @@ def test_outcomes_of_config_changes_are_written_as_kio_writes_them(key: int, ver
     )
     ours = messages.encode_response(key, version, 9, hot.ConfigsResponse(outcomes))
     assert ours == messages.encode_response(key, version, 9, expected)
+
+
+@pytest.mark.parametrize(
+    ("decode", "key", "response"),
+    [
+        (hot.walk_produce, PRODUCE, False),
+        (hot.decode_fetch_request, FETCH, False),
+        (hot.decode_fetch_response, FETCH, True),
+        (hot.decode_incremental_alter_configs, ALTER, False),
+    ],
+)
+def test_hand_decoders_count_elements_over_the_whole_message(
+    decode: Any, key: int, response: bool
+) -> None:
+    version = {PRODUCE: 13, FETCH: 18, ALTER: 1}[key]
+    class_of = messages.response_class if response else messages.request_class
+    for entity in crowded_entities(class_of(key, version), 30):
+        body = memoryview(messages.encode_body(entity))
+        decode(version, body, 30)
+        with pytest.raises(DecodeError, match="may hold 29 array elements"):
+            decode(version, body, 29)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
-from wire_entities import ALL_MESSAGES, random_entity
+from wire_entities import ALL_MESSAGES, crowded_entities, random_entity
 
 from wire import messages
 from wire.apis import FLEXIBLE_FROM, ApiKey, is_flexible
@@ -214,3 +214,36 @@ def test_modules_are_cached_and_missing_versions_are_named() -> None:
             function(3, 55)
         with pytest.raises(DecodeError, match="API 5000"):
             function(5000, 0)
+
+
+@pytest.mark.parametrize("key", sorted({key for key, _ in ALL_MESSAGES}))
+def test_a_message_holds_as_many_elements_as_are_allowed(key: int) -> None:
+    """Counted over the whole message: what is one too many is refused before it is decoded."""
+    allowed = 30
+    newest = max(version for one, version in ALL_MESSAGES if one == key)
+    for cls in (messages.request_class(key, newest), messages.response_class(key, newest)):
+        for entity in crowded_entities(cls, allowed):
+            body = messages.encode_body(entity)
+            assert messages.decode_body(cls, body, 0, allowed) == entity
+            with pytest.raises(DecodeError, match=f"may hold {allowed - 1} array elements"):
+                messages.decode_body(cls, body, 0, allowed - 1)
+
+
+def test_too_many_elements_are_refused_with_their_number_and_place() -> None:
+    """Three megabytes of Vote would hold up a controller for seconds, and cost it its office."""
+    topics = 1_000_000
+    body = b"\x00" + struct.pack(">i", -1) + b"\xc1\x84\x3d" + b"\x01\x01\x00" * topics + b"\x00"
+    with pytest.raises(
+        DecodeError, match=r"byte 5: 1000000 elements after 0 others; .* hold 1000 "
+    ):
+        messages.decode_body(messages.request_class(52, 2), body, 0, 1000)
+
+
+def test_tagged_fields_count_as_elements() -> None:
+    body = b"\x00" + struct.pack(">i", -1) + b"\x01" + b"\x1e" + b"\x63\x00" * 30
+    messages.decode_body(messages.request_class(52, 2), body, 0, 30)
+    with pytest.raises(DecodeError, match="30 elements after 0 others"):
+        messages.decode_body(messages.request_class(52, 2), body, 0, 29)
+    header = struct.pack(">hhih", 52, 2, 1, -1) + b"\xff\x01" + b"\x63\x00" * 255
+    with pytest.raises(DecodeError, match="255 tagged fields in a header, at most 100"):
+        messages.decode_request_header(header)

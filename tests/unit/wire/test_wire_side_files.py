@@ -232,6 +232,11 @@ def test_damaged_meta_properties(text: str) -> None:
         meta_properties.decode(text.encode(), "f")
 
 
+def test_empty_meta_properties_are_called_so() -> None:
+    with pytest.raises(DamagedFile, match="the file is empty"):
+        meta_properties.decode(b" \n", "f")
+
+
 def test_partition_metadata() -> None:
     data = partition_metadata.encode(METADATA_TOPIC_ID)
     assert data == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
@@ -67,3 +67,68 @@ def random_entity(cls: Any, chance: random.Random) -> Any:
         else:
             values[field.name] = _scalar(field.metadata["kafka_type"], chance)
     return cls(**values)
+
+
+def _kind_of(field: Any) -> Any:
+    """A field's type without its None."""
+    if get_origin(field.type) is UnionType:
+        return next(arg for arg in get_args(field.type) if arg is not NoneType)
+    return field.type
+
+
+_SMALLEST: dict[str, Any] = {
+    "string": "",
+    "bytes": b"",
+    "records": b"",
+    "uuid": None,
+    "bool": False,
+    "error_code": ErrorCode.none,
+    "timedelta_i32": timedelta(0),
+    "timedelta_i64": timedelta(0),
+    "datetime_i64": datetime(1970, 1, 1, tzinfo=UTC),
+    "float64": 0.0,
+}
+
+
+def smallest_entity(cls: Any, **given: Any) -> Any:
+    """An instance with empty strings, zeros and empty arrays but for the fields given, and without
+    the tagged fields that may be left out."""
+    values = {}
+    for field in fields(cls):
+        kind = _kind_of(field)
+        if field.name in given:
+            values[field.name] = given[field.name]
+        elif "tag" in field.metadata and field.default is not MISSING:
+            continue
+        elif get_origin(kind) is tuple:
+            values[field.name] = ()
+        elif is_dataclass(kind):
+            values[field.name] = smallest_entity(kind)
+        else:
+            values[field.name] = _SMALLEST.get(field.metadata["kafka_type"], 0)
+    return cls(**values)
+
+
+def crowded_entities(cls: Any, count: int) -> list[Any]:
+    """For each array of a message, at any depth: one instance that holds `count` array elements,
+    all but the way there in that array, and each the smallest that there can be.
+
+    Not for arrays in tagged fields: those count themselves.
+    """
+    found: list[dict[str, Any]] = []
+    for field in fields(cls):
+        if "tag" in field.metadata:
+            continue
+        kind = _kind_of(field)
+        if get_origin(kind) is tuple:
+            item: Any = get_args(kind)[0]
+            if is_dataclass(item):
+                found.append({field.name: (smallest_entity(item),) * count})
+                if count > 1:
+                    found += [{field.name: (one,)} for one in crowded_entities(item, count - 1)]
+            else:
+                zero = _SMALLEST.get(field.metadata["kafka_type"], 0)
+                found.append({field.name: (zero,) * count})
+        elif is_dataclass(kind):
+            found += [{field.name: one} for one in crowded_entities(kind, count)]
+    return [smallest_entity(cls, **values) for values in found]

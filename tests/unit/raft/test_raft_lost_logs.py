@@ -1,0 +1,313 @@
+"""A metadata log that misses something, and the synced offset doesn't tell how much: by what else
+on the disk it is noticed, who gives it back, and when it counts as whole."""
+
+import asyncio
+import os
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from core_rig import Core, key, log, records, vote
+from raft_rig import eventually
+from structlog.testing import capture_logs
+from test_raft_node_membership import Controller, E, ask, quorum_state_of, scene
+
+from raft import snapshot_writer
+from raft.config import RaftConfig
+from raft.effects import ElectionState
+from raft.log_view import UNKNOWN_END
+from raft.messages import BeginEpochRequest, FetchRequest
+from raft.metadata_log import MetadataLog, describe_fetched
+from raft.snapshots import SnapshotStore
+from raft.synced_offset import NAME
+from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
+from wire import control
+from wire.apis import ApiKey
+from wire.batch import build_batch
+from wire.errors import FatalError
+from world.memory import memory_env
+from world.real import real_env
+
+DIR = "/data/__cluster_metadata-0"
+LOG = f"{DIR}/00000000000000000000.log"
+NOBODY = VoterSet(())
+ALONE = VoterSet.static({1: ("h", 1)}, "CONTROLLER")
+TWO = VoterSet.static({1: ("h", 1), 2: ("h", 2)}, "CONTROLLER")
+OTHERS = {"bootstrap": (("h", 1), ("h", 2))}
+
+
+def config(**rest):
+    return RaftConfig(
+        node_id=1, directory_id=UUID(int=501), cluster_id="c", voters={},
+        advertised=("h", 1), **rest,
+    )  # fmt: skip
+
+
+def batch(base, epoch=1, count=3):
+    values = [(5, None, b"%d" % (base + i) * 10, ()) for i in range(count)]
+    return build_batch(values, base_offset=base, leader_epoch=epoch)
+
+
+def append(log, base, epoch=1):
+    log.append_fetched(describe_fetched(memoryview(bytes(batch(base, epoch))), base))
+
+
+def opened(env, static=NOBODY, stored=None, **rest):
+    log = MetadataLog(env, config(**rest), "/data")
+    return log, asyncio.run(log.open(static, stored or ElectionState()))
+
+
+def filled(*bases, voters=()):
+    """A disk with these batches, synced, and with the snapshot 0-0 that names `voters`."""
+    env = memory_env()
+    env.disk.make_dirs(DIR)
+
+    async def fill():
+        if voters:
+            store = SnapshotStore(env, DIR)
+            listed = [control.Voter(i, UUID(int=500 + i), (), 0, 1) for i in voters]
+            zero = OffsetAndEpoch(0, 0)
+            await snapshot_writer.write(env, store, zero, 0, [], kraft_version=1, voters=listed)
+        log = MetadataLog(env, config(), "/data")
+        await log.open(TWO)
+        for base in bases:
+            append(log, base)
+        log.note_synced(await log.sync())
+
+    asyncio.run(fill())
+    return env
+
+
+def spoil(env, place):
+    file = env.disk.open(LOG)
+    byte = file.pread(1, place)
+    file.pwrite(bytes([byte[0] ^ 1]), place)
+
+
+def become(env, content):
+    """The synced offset's file holds this; None: it is gone."""
+    env.disk.remove(f"{DIR}/{NAME}")
+    if content is not None:
+        env.disk.open(f"{DIR}/{NAME}", create=True).append([content])
+
+
+# Without the file
+
+
+def test_without_the_file_what_lies_sound_behind_damage_was_durable():
+    """A directory of Kafka's, or a backup: its log is all there, but for what is damaged."""
+    env = filled(0, 3, 6)
+    become(env, None)
+    spoil(env, len(batch(0)) + 70)
+    for _ in range(2):  # it isn't forgotten over a restart
+        _, found = opened(env, TWO)
+        assert (found.view.end, found.needs_end) == (3, 9)
+    env = filled(0, 3, 6)
+    become(env, None)
+    spoil(env, len(batch(0)) + 70)
+    with pytest.raises(FatalError, match=r"no other voter.*00\.log: byte \d+: offset 3: CRC"):
+        opened(env, ALONE)
+
+
+def test_without_the_file_the_end_of_the_log_may_be_torn():
+    env = filled(0, 3, 6)
+    become(env, None)
+    spoil(env, 2 * len(batch(0)) + 70)
+    _, found = opened(env, ALONE)
+    assert (found.view.end, found.needs_end) == (6, None)
+
+
+# With a damaged file
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"pkso" * 16, bytes(64)])
+@pytest.mark.parametrize("whole_log", [True, False])
+def test_a_file_without_a_sound_slot_is_damage(content, whole_log):
+    """It is made whole at once, so nothing but damage brings it there."""
+    env = filled(0, 3, 6)
+    become(env, content)
+    if not whole_log:
+        spoil(env, len(batch(0)) + 70)
+    with pytest.raises(FatalError) as caught:
+        opened(env, ALONE)
+    assert (NAME in caught.value.reason) == whole_log
+    end = 9 if whole_log else 3
+    with capture_logs() as lines:
+        _, found = opened(env, TWO)
+    assert (found.view.end, found.needs_end) == (end, UNKNOWN_END)
+    assert any(NAME in str(line.get("where")) for line in lines)
+    log, found = opened(env, TWO)
+    assert (found.view.end, found.needs_end) == (end, UNKNOWN_END), "forgotten at a restart"
+
+    async def refill(*, whole):
+        append(log, log.log.end_offset)
+        log.note_synced(await log.sync(), whole=whole)
+
+    asyncio.run(refill(whole=False))
+    log, found = opened(env, TWO)
+    assert found.needs_end == UNKNOWN_END
+    asyncio.run(refill(whole=True))
+    log, found = opened(env, ALONE)
+    assert (found.view.end, found.needs_end) == (end + 6, None)
+
+
+def test_an_observer_needs_no_such_file():
+    env = filled(0, 3)
+    become(env, bytes(64))
+    _, found = opened(env, TWO, observer=True)
+    assert (found.view.end, found.needs_end) == (6, None)
+
+
+# By what quorum-state says
+
+
+@pytest.mark.parametrize("stored", [ElectionState(2, 2), ElectionState(2, -1, ReplicaKey(3))])
+def test_who_was_not_alone_knows_it_from_quorum_state(stored):
+    """All that came after it was joined by others is gone, and so is the synced offset."""
+    env = filled(0, voters=(1,))
+    become(env, None)
+    with pytest.raises(FatalError, match=r"quorum-state names node [23] in epoch 2, but the log"):
+        opened(env, stored=stored)
+    for named in (stored, None):  # once noticed, it isn't forgotten
+        _, found = opened(env, stored=named, **OTHERS)
+        assert (found.history.voters.ids, found.needs_end) == ((1,), UNKNOWN_END)
+
+
+@pytest.mark.parametrize(
+    ("stored", "voters"),
+    [
+        (ElectionState(2, 1, ReplicaKey(1)), (1,)),  # it led itself
+        (ElectionState(1, 2), (1,)),  # a leader that removed itself, in an epoch that is there
+        (ElectionState(2, 2), (1, 3)),  # nobody is elected by these without the others
+        (ElectionState(2, 2), ()),
+    ],
+)
+def test_what_quorum_state_may_say_of_a_whole_log(stored, voters):
+    _, found = opened(filled(0, voters=voters), stored=stored, **OTHERS)
+    assert (found.view.last_epoch, found.needs_end) == (1, None)
+
+
+# Who gives it back
+
+
+def test_others_are_known_from_the_configuration_too():
+    """The set of the snapshot 0-0 is what is left of a log that named others later."""
+    env = filled(0, 3, 6, voters=(1,))
+    spoil(env, 70)
+    for lonely in ({}, {"bootstrap": (("h", 1),)}):
+        with pytest.raises(FatalError, match=r"00\.log: byte 0: offset 0: CRC is wrong"):
+            opened(env, **lonely)
+    _, found = opened(env, **OTHERS)
+    assert (found.view.end, found.needs_end) == (0, 9)
+
+
+def test_others_are_asked_for_a_snapshot_too():
+    """The newest one is gone, and the log begins behind it; the snapshot 0-0 is still there."""
+    env = filled(0, 3, 6, voters=(1,))
+
+    async def begin_later():
+        log = MetadataLog(env, config(), "/data")
+        await log.open(NOBODY)
+        log.log.truncate_and_restart_at(9)
+        await log.log.settle()
+        append(log, 9)
+        log.note_synced(await log.sync())
+
+    asyncio.run(begin_later())
+    with pytest.raises(FatalError, match="no usable snapshot covers what was before"):
+        opened(env)
+    for _ in range(2):
+        _, found = opened(env, **OTHERS)
+        assert (found.view.start, found.view.end, found.needs_end) == (0, 0, 12)
+
+
+# When it is whole
+
+
+def test_a_voter_that_misses_nobody_knows_how_much_is_whole_when_it_has_all_of_the_leaders():
+    core = Core(log=log((3, 4)), stored=ElectionState(3), needs_end=UNKNOWN_END)
+    assert not core.ask(vote(2, 4, (50, 3))).granted
+    core.pass_ms(10_000)
+    assert core.role == "Unattached"
+    core.ask(BeginEpochRequest(None, 2, 7))
+    core.fetched(records=records(4, (4, 1)), high_watermark=5)
+    core.sync()
+    assert core.q.high_watermark == 5
+    assert core.q.needs_end == UNKNOWN_END
+    assert core.sent(FetchRequest)[0][1].replica == ReplicaKey(-1)
+    core.fetched()
+    assert core.q.needs_end is None
+    assert core.sent(FetchRequest)[0][1].replica == key(1)
+    core.pass_ms(2_100)
+    assert core.role == "Prospective"
+
+
+class Standalone(Controller):
+    """Controller 1 was formatted to be alone at first."""
+
+    async def format(self):
+        directory = f"{self.directory}/__cluster_metadata-0"
+        os.makedirs(directory)
+        env = real_env(1)
+        ends = (control.Endpoint("CONTROLLER", "127.0.0.1", self.port),)
+        voters = [control.Voter(self.node_id, self.key.directory_id, ends, 0, 1)]
+        zero = OffsetAndEpoch(0, 0)
+        store = SnapshotStore(env, directory)
+        await snapshot_writer.write(env, store, zero, 0, [], kraft_version=1, voters=voters)
+
+
+def was_cut(files):
+    """All after the first batch is gone, and so is the file that would have told."""
+    (files / "00000000000000000000.log").write_bytes(_first_batch(files))
+    (files / NAME).unlink()
+
+
+def _first_batch(files):
+    data = (files / "00000000000000000000.log").read_bytes()
+    return data[: 12 + int.from_bytes(data[8:12], "big")]
+
+
+def is_spoiled(files):
+    data = bytearray((files / "00000000000000000000.log").read_bytes())
+    data[len(_first_batch(files)) + 70] ^= 1
+    (files / "00000000000000000000.log").write_bytes(data)
+
+
+def is_spoiled_and_nothing_tells(files):
+    is_spoiled(files)
+    (files / NAME).write_bytes(bytes(64))
+
+
+@pytest.mark.parametrize("damage", [was_cut, is_spoiled, is_spoiled_and_nothing_tells])
+def test_a_former_lonely_controller_leads_nobody_astray(tmp_path, damage):
+    """In what is left of its log it is the only voter; and it gets all back from the others."""
+
+    async def tell(cluster):
+        cluster.members = {1: Standalone(cluster, 1)} | {i: Controller(cluster, i) for i in (2, 3)}
+        one = cluster[1]
+        await one.format()
+        await one.start()
+        for other in (cluster[2], cluster[3]):
+            await other.start()
+            await eventually(lambda new=other: len(new.node.voters.ids) == new.node_id - 1)
+            assert await ask(cluster, ApiKey.ADD_RAFT_VOTER, other, one) == (E.none, None)
+        await eventually(lambda: all(m.node.voters.ids == (1, 2, 3) for m in cluster.up))
+        await one.stop()
+        await cluster.leader(unlike=1)
+        await one.start()
+        await cluster.append(b"a", b"b")
+        await cluster.caught_up()
+        await one.stop()
+        assert quorum_state_of(one).leader_id in (2, 3)
+        damage(Path(one.directory) / "__cluster_metadata-0")
+        await one.start()
+        await eventually(lambda: not one.node.status()["damaged"])
+        await cluster.append(b"c")
+        await cluster.caught_up()
+        assert one.node.voters.ids == (1, 2, 3)
+        assert not any(member.fatal for member in cluster.up)
+        await one.stop()
+        await one.start()
+        assert not one.node.status()["damaged"]
+
+    scene(tmp_path, tell, static=False)
