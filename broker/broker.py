@@ -24,6 +24,7 @@ from broker import (
     api_offset_for_leader_epoch,
     api_produce,
 )
+from broker.cleaner import Cleaner
 from broker.config import BrokerConfig, StaticValues
 from broker.context import BrokerContext
 from broker.directory_assignments import DirectoryAssignments
@@ -85,7 +86,6 @@ class Broker:
         self._on_fatal = on_fatal
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("broker").bind(node_id=self.config.node_id)
-
         self._channels = [
             ControllerChannel(env, controller_endpoint, f"broker-{self.config.node_id}-{purpose}")
             for purpose in ("heartbeat", "to-controller", "forwarding")
@@ -113,6 +113,7 @@ class Broker:
             on_placed=lambda r, directory: self._placed(r, directory),
             on_fatal=on_fatal,
         )
+        self.cleaner = Cleaner(env, self.config, self.replicas)
         self.isr = IsrProposals(
             requests,
             self.config.node_id,
@@ -179,6 +180,11 @@ class Broker:
         return self.replicas.offline
 
     @property
+    def uncleanable(self) -> int:
+        """Compacted logs here that the cleaner leaves alone, since they make no sense."""
+        return self.cleaner.uncleanable
+
+    @property
     def bytes_in(self) -> int:
         """Bytes that clients produced here."""
         return self.replicas.bytes_in
@@ -228,6 +234,8 @@ class Broker:
         )
         self._every("flush", config.log_flush_offset_checkpoint_interval_ms, self.replicas.flush)
         self._every("retention", config.log_retention_check_interval_ms, self._retention)
+        if config.log_cleaner_enable:
+            self._spawn("log-cleaner", self.cleaner.run)
         self._every("late-deletes", _DELETE_CHECK_MS, self.replicas.delete_due_files)
         self._every(
             "producer-expiry", config.producer_id_expiration_check_interval_ms, self._expire

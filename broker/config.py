@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
@@ -45,6 +46,11 @@ class BrokerConfig:
     default_replication_factor: int = 1
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_retention_check_interval_ms: int = 300_000
+    log_cleaner_enable: bool = True
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 128 << 20
+    log_cleaner_io_buffer_load_factor: float = 0.9
+    log_cleaner_io_max_bytes_per_second: float = sys.float_info.max
     log_dir_failure_timeout_ms: int = 30_000
     offsets_topic_num_partitions: int = 50
     offsets_topic_replication_factor: int = 3

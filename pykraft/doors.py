@@ -173,6 +173,11 @@ def node_metrics(node: Node) -> NodeMetrics:
         lambda: 0 if broker is None else broker.offline,
     )
     metrics.gauge(
+        "pykraft_uncleanable_partitions",
+        "Compacted replicas here that can't be cleaned, since something in their log is damaged.",
+        lambda: 0 if broker is None else broker.uncleanable,
+    )
+    metrics.gauge(
         "pykraft_under_replicated_partitions",
         "Partitions led here whose ISR is smaller than their replica list.",
         lambda: 0 if broker is None else broker.under_replicated,

@@ -1,6 +1,7 @@
 """Benchmarks of pykraft: start, memory, produce, fetch, latency, audit; of its quorum: failover,
-committed changes, a million partitions. With `--vs kafka` the same of JVM Kafka, with `--vs etcd`
-of etcd where it is comparable, by the same client, in alternating runs; both may be given.
+committed changes, a million partitions; of its log cleaner. With `--vs kafka` the same of JVM
+Kafka, with `--vs etcd` of etcd where it is comparable, by the same client, in alternating runs;
+both may be given.
 docs/benchmarks.md says how to read them."""
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from benchmarks import audit, failover, measures, metadata_write, million, report
+from benchmarks import audit, cleaner, failover, measures, metadata_write, million, report
 from benchmarks.rdkafka import LoadFailed
 from benchmarks.servers import BenchFailed
 from benchmarks.stats import Result
@@ -68,6 +69,7 @@ def all_names() -> list[str]:
         *metadata_write.all_names(),
         *metadata_write.APPENDS,
         *million.all_names(),
+        *cleaner.all_names(),
         *audit.NAMES,
     ]
 
@@ -87,6 +89,7 @@ def take(bench: measures.Bench, failures: list[str], *, quick: bool) -> Iterator
     parts.append(partial(metadata_write.rates, bench))
     parts.append(partial(metadata_write.appends, bench, quick=quick))
     parts.append(partial(million.million, bench))
+    parts.append(partial(cleaner.passes, bench, quick=quick))
     parts.append(partial(audit.rates, bench, quick=quick))
     for part in parts:
         try:

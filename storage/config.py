@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 DAY_MS = 86_400_000
 MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,4 +34,16 @@ class LogConfig:
     timestamp_before_max_ms: int = 2**63 - 1
     timestamp_after_max_ms: int = 3_600_000
     producer_expiration_ms: int = DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = MAX_INT64
+    delete_retention_ms: int = DAY_MS
     contiguous: bool = False
+
+    @property
+    def longest_segment_ms(self) -> int:
+        """How long a segment may be appended to: what is to be compacted in time must not stay in
+        the active one, which the cleaner never touches."""
+        if self.cleanup_compact and self.max_compaction_lag_ms > 0:
+            return min(self.segment_ms, self.max_compaction_lag_ms)
+        return self.segment_ms

@@ -73,8 +73,13 @@ class Flusher:
             self._flushes.remove(flush)
 
     async def _sync_files(self) -> None:
+        segments = list(self._segments.values())
         first = max(0, self._segments.bisect_right(self.recovery_point) - 1)
-        for segment in list(self._segments.values())[first:]:
+        # All of the one before may be durable but for its trimming, when it was preallocated: zeros
+        # that come back look like its torn end to who reads it again.
+        while first > 0 and segments[first - 1].synced_changes < segments[first - 1].changes:
+            first -= 1
+        for segment in segments[first:]:
             await self._sync_segment(segment)
         # One at a time, and nobody is done before what was begun for all is done.
         while self._side_files_done is not None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from storage import names
+from storage.index import StoredIndex
 from storage.names import base_offset_of
-from storage.segment import Segment, stored_index
+from storage.segment import IndexIsWrong, Segment
+from wire.batch import BatchHeader
 from wire.errors import DamagedFile
 from world.env import Disk
 
@@ -102,16 +104,31 @@ def _finish_swaps(disk: Disk, directory: str, min_cleaned: int | None, removed: 
             disk.rename(f"{directory}/{name}", f"{directory}/{name[: -len(names.SWAP)]}")
 
 
+def _last_header(segment: Segment) -> BatchHeader | None:
+    """The header of the last batch, which the index leads to, if there is one that is right."""
+    try:
+        return segment.last_header()
+    except (FileNotFoundError, IndexIsWrong):
+        last = None
+        for _, header in segment.headers_from(0):
+            last = header
+        return last
+
+
 def _next_offset(disk: Disk, directory: str, base: int) -> int | None:
     """Where the records of a swap file end. None if it is damaged, or empty as a file is that
     never reached the disk, and has not begun to take its place. If it has, it is all there is, and
     as much of it as is sound will be kept."""
-    file = disk.open(f"{directory}/{names.segment_file(base, names.LOG)}{names.SWAP}")
-    segment = Segment(directory, base, file, stored_index(disk, directory, base), 0)
+    paths = [
+        f"{directory}/{names.segment_file(base, suffix)}{names.SWAP}"
+        for suffix in (names.LOG, names.INDEX, names.TIME_INDEX)
+    ]
+    file = disk.open(paths[0])
+    segment = Segment(directory, base, file, StoredIndex(disk, *paths[1:]), 0)
     end, sound = base, file.size() > 0
     try:
-        for step in segment.walk(0):
-            end = step.last_offset + 1
+        last = _last_header(segment)
+        end = base if last is None else last.next_offset
     except DamagedFile:
         sound = False
     finally:

@@ -25,6 +25,7 @@ from storage.segment import (
     rebuild_tail,
     stored_index,
 )
+from storage.txn_index import cut_aborted
 from wire import checkpoints, partition_metadata
 from wire.errors import DamagedFile
 from world.env import Env
@@ -75,6 +76,7 @@ class OpenOptions:
     clean: bool = False
     log_start_offset: int | None = None
     strict_before: int | None = None
+    cleaned_to: int = 0
 
 
 class Loader:
@@ -100,6 +102,7 @@ class Loader:
             self._synced = options.strict_before
         self._stated_epochs: tuple[LeaderEpochs, int] | None = None
         self.unsynced: list[str] = []
+        self.cleaned_to = options.cleaned_to
 
     async def load(self) -> None:
         """Do it all. Raises DiskError."""
@@ -128,7 +131,8 @@ class Loader:
             self.recovery.rebuilt.append(self._path(names.LEADER_EPOCHS))
             await self._rebuild_epochs(bases[:first_scanned])
         elif first_scanned < len(bases):
-            self.epochs.truncate_from_end(bases[first_scanned])
+            # Of what was compacted, not all epochs have a batch left; it was synced before.
+            self.epochs.truncate_from_end(max(bases[first_scanned], self.cleaned_to))
         for position in range(first_scanned):
             await self._trust(bases, position)
         await self._check_epochs()
@@ -259,7 +263,7 @@ class Loader:
         leaves such holes too: where it is on, nothing can be said.
         """
         start = self._options.log_start_offset or 0
-        if self._config.cleanup_compact or next_base <= start:
+        if self._config.cleanup_compact or next_base <= max(start, self.cleaned_to):
             return
         try:
             try:
@@ -362,7 +366,8 @@ class Loader:
         compaction has been at work may offsets be missing in between.
         """
         end = self.end_offset
-        if base == end or (base > end and thinned and not self._config.contiguous):
+        compacted = thinned or base <= self.cleaned_to
+        if base == end or (base > end and compacted and not self._config.contiguous):
             return None
         path = self._path(names.segment_file(base, names.LOG))
         return Damage(end, path, 0, f"segment begins at offset {base}, expected {end}")
@@ -423,6 +428,9 @@ class Loader:
         if self.recovery.undecided:
             return
         self._drop_snapshots()
+        cut = cut_aborted(self._disk, self.segments[-1], end) if self.recovery.cut else None
+        if cut is not None:
+            self.unsynced.append(cut)
         for segment in self.segments:
             segment.synced_changes = segment.changes
         if self._options.clean and not self.recovery.rebuilt and not self.recovery.cut:

@@ -24,10 +24,11 @@ from storage.reading import LogReader, Slice
 from storage.scan import Damage, ScanRules, scan_segment
 from storage.segment import Segment, create_segment, rebuild_tail, stored_index
 from storage.trash import Trash
+from storage.txn_index import cut_aborted
 from wire import partition_metadata
 from wire.batch import BatchHeader
 from wire.errors import DamagedFile, ErrorCode, KafkaError
-from world.env import Buffer, Env
+from world.env import Buffer, DiskError, DiskFull, Env
 from world.slices import run_in_slices
 
 _MAX_SEGMENT = 2**31 - 1
@@ -51,6 +52,9 @@ class Log:
         )
         self.active: Segment = loader.segments[-1]
         self.log_start_offset = loader.segments[0].base_offset
+        # All below has been through the cleaner; no more than what was truncated to since.
+        self.cleaned_to = loader.cleaned_to if loader.cleaned_to <= loader.end_offset else 0
+        self.truncations = 0
         self._leftover_bases = loader.leftover_bases
         self._reader = LogReader(env.disk, self.segments)
         self._flusher = Flusher(
@@ -76,6 +80,7 @@ class Log:
         clean: bool = False,
         log_start_offset: int | None = None,
         strict_before: int | None = None,
+        cleaned_to: int = 0,
     ) -> Log:
         """Open a log, made empty (at `log_start_offset` or 0) if its directory has none.
 
@@ -84,9 +89,10 @@ class Log:
         `strict_before` (an offset that was synced) everything is read, and if anything below
         it is unsound or missing nothing is cut: `recovery.damage` tells where, `end_offset`
         is what is sound, and appends raise LogIsDamaged until `truncate_to` or
-        `truncate_and_restart_at` is called. Raises DiskError.
+        `truncate_and_restart_at` is called. Offsets below `cleaned_to` may be missing: the log has
+        been compacted so far. Raises DiskError.
         """
-        options = OpenOptions(recovery_point, clean, log_start_offset, strict_before)
+        options = OpenOptions(recovery_point, clean, log_start_offset, strict_before, cleaned_to)
         loader = Loader(env, directory, config, options)
         await loader.load()
         log = cls(env, config, loader)
@@ -214,7 +220,7 @@ class Log:
             age = plan.max_timestamp - segment.first_timestamp
         else:
             age = self.env.clock.wall_ms() - segment.created_ms
-        return age > config.segment_ms - config.segment_jitter_ms
+        return age > config.longest_segment_ms - config.segment_jitter_ms
 
     def roll(self, base_offset: int | None = None) -> None:
         """Begin a new segment (at the log's end, or at a later offset that comes next).
@@ -369,6 +375,9 @@ class Log:
         segment.file.truncate(position)
         segment.limit = 2**63 - 1
         segment.changes += 1
+        cut = cut_aborted(self.env.disk, segment, end)
+        if cut is not None:
+            self._flusher.unsynced_paths.append(cut)
         index.truncate(end - segment.base_offset, position)
         rebuild_tail(segment)
         if not segment.size:
@@ -377,6 +386,8 @@ class Log:
 
     def _cut_state(self, end: int) -> None:
         self.end_offset = end
+        self.cleaned_to = min(self.cleaned_to, end)
+        self.truncations += 1
         self.recovery.undecided = False
         self._flusher.cut(end)
         self.epochs.truncate_from_end(end)
@@ -416,8 +427,8 @@ class Log:
         self.producers.load((), offset)
         self._cut_state(offset)
 
-    def _retire(self, segment: Segment) -> None:
-        self.trash.retire(segment, self.env.clock.now_ms())
+    def _retire(self, segment: Segment, suffixes: Sequence[str] = names.SEGMENT_SUFFIXES) -> None:
+        self.trash.retire(segment, self.env.clock.now_ms(), suffixes)
         self._flusher.directory_changed = True
         self._reader.forget()
 
@@ -442,6 +453,35 @@ class Log:
         del self.segments[base]
         self._retire(segment)
         self.advance_log_start(self.segments.peekitem(0)[0])
+
+    def replace_segments(
+        self, old: Sequence[Segment], new: Segment, suffixes: Sequence[str]
+    ) -> None:
+        """Let `new`, whose files (of the kinds `suffixes`, the log last) are durable under
+        `.cleaned` names, take the place of the neighbouring segments `old`, with the base offset of
+        the first of them.
+
+        Raises DiskError: what the disk holds is sound at the next start whatever happened, but
+        this object may then not be used any more. The directory is still to be synced.
+        """
+        assert self.active not in old, self.active.base_offset
+        assert new.base_offset == old[0].base_offset, new.base_offset
+        disk = self.env.disk
+        try:
+            for suffix in suffixes:
+                disk.rename(new.path(suffix) + names.CLEANED, new.path(suffix) + names.SWAP)
+            # From old to new, so that none is left without those that replace its records. What
+            # is known of producers at the new segment's base is still true.
+            for segment in old:
+                del self.segments[segment.base_offset]
+                kept = [names.SNAPSHOT] if segment is old[0] else []
+                self._retire(segment, [s for s in names.SEGMENT_SUFFIXES if s not in kept])
+            for suffix in suffixes:
+                disk.rename(new.path(suffix) + names.SWAP, new.path(suffix))
+        except DiskFull as error:
+            raise DiskError(error.path, error.operation, error.reason) from error
+        new.file.renamed(new.path(names.LOG))
+        self.segments[new.base_offset] = new
 
     async def delete_due_files(self, now_ms: int) -> int:
         """Remove files taken out longer than file.delete.delay.ms ago; how many."""

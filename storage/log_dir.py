@@ -14,6 +14,8 @@ from typing import Any
 from uuid import UUID
 
 from storage import names
+from storage.cleaning.dirt import Dirt
+from storage.cleaning.work import Limits, LogChanged, Pass, clean
 from storage.config import LogConfig
 from storage.leftovers import make_directory
 from storage.log import Log
@@ -30,6 +32,7 @@ CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
+CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 METADATA_PARTITION = ("__cluster_metadata", 0)
 # So many logs are flushed or closed at a time: a file system takes their syncs together.
 _AT_ONCE = 8
@@ -56,6 +59,8 @@ class LogDirectory:
         self._lock = lock
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
+        self._cleaned_offsets: dict[TopicPartition, int] = {}
+        self._written_cleaned: dict[TopicPartition, int] = {}
         self._written_points: dict[TopicPartition, int] = {}
         self._doomed: list[tuple[int, str]] = []
         # Partitions that were opened since the start, and whether that came to its end.
@@ -92,6 +97,8 @@ class LogDirectory:
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._written_points = dict(self._recovery_points)
         self._log_starts = self._read_offsets(LOG_STARTS)
+        self._cleaned_offsets = self._read_offsets(CLEANED_OFFSETS)
+        self._written_cleaned = dict(self._cleaned_offsets)
         self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
         try:
             marker = disk.read_bytes(self._file(CLEAN_SHUTDOWN))
@@ -168,6 +175,7 @@ class LogDirectory:
             # What the files say of an earlier partition of this name is not about this one.
             await self.write_recovery_points()
             await self.write_log_starts()
+            await self.write_cleaned_offsets()
             await self.write_high_watermarks(self.high_watermarks)
             self._gone.clear()
         clean = self.was_clean and not is_new and key not in self._opened
@@ -182,6 +190,7 @@ class LogDirectory:
                 recovery_point=self._recovery_points.get(key, 0),
                 clean=clean,
                 log_start_offset=None if is_new else self._log_starts.get(key),
+                cleaned_to=0 if is_new else self._cleaned_offsets.get(key, 0),
             )
         finally:
             self._recovering.pop(key, None)
@@ -219,7 +228,12 @@ class LogDirectory:
         await self.env.disk.sync_dir(self.path)
         key = (topic, partition)
         self._gone[key] = None
-        for offsets in (self._recovery_points, self._log_starts, self.high_watermarks):
+        for offsets in (
+            self._recovery_points,
+            self._log_starts,
+            self._cleaned_offsets,
+            self.high_watermarks,
+        ):
             offsets.pop(key, None)
         return target
 
@@ -251,14 +265,52 @@ class LogDirectory:
 
     async def _recovery_point_fell(self, key: TopicPartition) -> None:
         log = self.logs.get(key)
-        if log is not None and log.recovery_point < self._written_points.get(key, 0):
+        if log is None:
+            return
+        if log.recovery_point < self._written_points.get(key, 0):
             await self.write_recovery_points()
+        if log.cleaned_to < self._written_cleaned.get(key, 0):
+            await self.write_cleaned_offsets()
 
     async def write_log_starts(self) -> None:
         """Write the log start of partitions where it isn't simply the first segment's."""
         await self._write_offsets(
             LOG_STARTS, lambda: self._merged(self._log_starts, _explicit_log_start)
         )
+
+    async def write_cleaned_offsets(self) -> None:
+        """Write how far partitions have been through the cleaner."""
+
+        def offsets() -> Mapping[TopicPartition, int]:
+            merged = self._merged(self._cleaned_offsets, lambda log: log.cleaned_to or None)
+            self._written_cleaned = dict(merged)
+            return merged
+
+        await self._write_offsets(CLEANED_OFFSETS, offsets)
+
+    async def clean_log(self, topic: str, partition: int, dirt: Dirt, limits: Limits) -> Pass:
+        """Do one pass of the cleaner over an open log, and write down how far it is clean.
+
+        Raises as `storage.cleaning.work.clean`; what it did then counts at the next start, too.
+        """
+        log = self.logs[topic, partition]
+        # A record goes because of a newer one: that must not be lost without it. And the holes
+        # that cleaning leaves must not be taken for a torn end, which is looked for from the
+        # recovery point on.
+        truncations = log.truncations
+        try:
+            await log.flush(dirt.end)
+            if self._written_points.get((topic, partition), 0) < dirt.end:
+                await self.write_recovery_points()
+        except DiskError as error:
+            if log.closed:
+                raise LogChanged(f"{log.directory} was closed") from error
+            raise
+        if log.closed or log.truncations != truncations:
+            raise LogChanged(f"{log.directory} was closed or truncated")
+        done = await clean(log, dirt, limits)
+        await self.write_cleaned_offsets()
+        return done
 
     def _merged(
         self, stored: dict[TopicPartition, int], value: Callable[[Log], int | None]
@@ -305,6 +357,7 @@ class LogDirectory:
             if clean:
                 await self.write_recovery_points()
                 await self.write_log_starts()
+                await self.write_cleaned_offsets()
                 await self._write_offsets(HIGH_WATERMARKS, lambda: self.high_watermarks)
                 if all(self._opened.get(key, self.was_clean) for key in self.partitions()):
                     marker = clean_shutdown.encode(broker_epoch)

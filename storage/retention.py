@@ -23,7 +23,8 @@ def delete_retired_segments(log: Log, wall_ms: int, upto: int) -> int:
     while True:
         base, segment = log.segments.peekitem(0)
         end = _end_of(log, segment)
-        if end > upto or not segment.size or not _is_retired(log, segment, end, size, wall_ms):
+        is_empty_log = segment is log.active and not segment.size
+        if end > upto or is_empty_log or not _is_retired(log, segment, end, size, wall_ms):
             return count
         if segment is log.active:
             log.roll()
@@ -47,6 +48,8 @@ def _is_retired(log: Log, segment: Segment, end: int, size: int, wall_ms: int) -
         return True
     if not config.cleanup_delete:
         return False
+    if not segment.size:  # the cleaner left nothing of it
+        return True
     if 0 <= config.retention_bytes <= size - segment.size:
         return True
     if config.retention_ms < 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from storage.names import DELETED, SEGMENT_SUFFIXES
@@ -21,10 +21,12 @@ class Trash:
     def __len__(self) -> int:
         return len(self._due)
 
-    def retire(self, segment: Segment, now_ms: int) -> None:
-        """Rename the segment's files to `.deleted` and note when they are due."""
+    def retire(
+        self, segment: Segment, now_ms: int, suffixes: Sequence[str] = SEGMENT_SUFFIXES
+    ) -> None:
+        """Rename the segment's files (of these kinds) to `.deleted`, note when they are due."""
         paths = []
-        for suffix in SEGMENT_SUFFIXES:
+        for suffix in suffixes:
             path = segment.path(suffix)
             if self._disk.exists(path):
                 self._disk.rename(path, path + DELETED)

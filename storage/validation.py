@@ -119,6 +119,16 @@ def _check_records(data: Buffer, header: BatchHeader, config: LogConfig, wall_ms
     except DecodeError as error:
         raise CorruptBatch(str(error)) from error
     if config.cleanup_compact:
+        # The cleaner goes by what is said here.
+        _refuse(
+            ErrorCode.invalid_record,
+            "Record offsets in a batch must be consecutive, timestamps of 64 bits",
+            [
+                place
+                for place, record in enumerate(records)
+                if record.offset != place or abs(record.timestamp) > _NO_LIMIT
+            ],
+        )
         _refuse(
             ErrorCode.invalid_record,
             "Compacted topic cannot accept message without key",

@@ -27,7 +27,9 @@ __all__ = [
     "iter_headers",
     "patch_offsets",
     "read_header",
+    "record_bytes",
     "set_log_append_time",
+    "with_records",
 ]
 
 HEADER_SIZE = 61
@@ -156,14 +158,31 @@ def decode_records(
 
     Doesn't check the CRC. DecodeError if the content contradicts the header.
     """
+    raw = record_bytes(buf, pos, header, limit)
+    append_time = header.max_timestamp if header.timestamp_type else None
+    return parse_records(raw, header.count, header.base_offset, header.base_timestamp, append_time)
+
+
+def record_bytes(buf: Any, pos: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED) -> bytes:
+    """The records of the batch at `pos` as bytes, decompressed to at most `limit` of them.
+
+    DecodeError if they are cut short or can't be decompressed.
+    """
     data = memoryview(buf)[pos + HEADER_SIZE : pos + header.length]
     if len(data) != header.length - HEADER_SIZE:
         raise DecodeError(f"byte {pos}: batch of {header.length} bytes cut short")
-    raw: Any = data if header.codec == NONE else decompress(header.codec, data, limit)
-    append_time = header.max_timestamp if header.timestamp_type else None
-    return parse_records(
-        bytes(raw), header.count, header.base_offset, header.base_timestamp, append_time
-    )
+    return bytes(data) if header.codec == NONE else decompress(header.codec, data, limit)
+
+
+def with_records(header: BatchHeader, records: bytes) -> tuple[BatchHeader, bytes]:
+    """A batch of this header with other records (uncompressed here, put in with the header's
+    codec); the header with the length and CRC that come of it, and all of its bytes."""
+    body = records if header.codec == NONE else compress(header.codec, records)
+    length = HEADER_SIZE + len(body)
+    head = bytearray(_HEADER.pack(header.base_offset, length - 12, *header[2:4], 0, *header[5:]))
+    crc = crc32c(body, crc32c(memoryview(head)[_CRC_START:]))
+    _UINT32.pack_into(head, 17, crc)
+    return header._replace(length=length, crc=crc), bytes(head) + body
 
 
 def build_batch(

@@ -64,6 +64,8 @@ def _put_bytes(out: bytearray, value: bytes | None) -> None:
         out += value
 
 
+# The length -1 of a field that is null.
+_NULL = 1
 # Of the numbers that are frequent: offset deltas and lengths.
 _ZIGZAG = [_zigzag(number) for number in range(2048)]
 
@@ -79,6 +81,25 @@ def _put_bare(out: bytearray, delta: int, value: bytes) -> None:
     out += size
     out += value
     out.append(0)
+
+
+_new_tuple = tuple.__new__
+
+
+class PlacedRecord(NamedTuple):
+    """Where a record lies in a batch's uncompressed records: from `start` to `end`.
+
+    `delta` is its offset after the batch's base offset, `timestamp_delta` its time after the base
+    timestamp; what follows that begins at `rest`.
+    """
+
+    start: int
+    end: int
+    rest: int
+    delta: int
+    timestamp_delta: int
+    key: bytes | None
+    has_value: bool
 
 
 def encode_records(records: Sequence[RecordTuple], base_timestamp: int) -> bytes:
@@ -141,6 +162,60 @@ def _parse_one(
     if pos != end:
         raise DecodeError(f"byte {pos}: record says it ends at {end}")
     return timestamp_delta, offset_delta, key, value, headers
+
+
+def locate_records(data: bytes, count: int) -> list[PlacedRecord]:
+    """Exactly `count` records filling `data`, looked at as far as their keys; DecodeError
+    otherwise. Runs for every record that a log cleaner meets: varints of one byte are read in
+    place."""
+    found = []
+    key: bytes | None
+    pos, size = 0, len(data)
+    try:
+        for _ in range(count):
+            start = pos
+            length, pos = read_varint(data, pos, 5)
+            end = pos + length
+            if length < 0 or end > size:
+                raise DecodeError(f"byte {pos}: record of {length} bytes, {size - pos} left")
+            byte = data[pos + 1]
+            if byte < 0x80:
+                timestamp, rest = (byte >> 1) ^ -(byte & 1), pos + 2
+            else:
+                timestamp, rest = read_varint(data, pos + 1)
+            byte = data[rest]
+            if byte < 0x80:
+                delta, pos = (byte >> 1) ^ -(byte & 1), rest + 1
+            else:
+                delta, pos = read_varint(data, rest, 5)
+            byte = data[pos]
+            if byte < 0x80 and not byte & 1:
+                stop = pos + 1 + (byte >> 1)
+                key, pos = data[pos + 1 : stop], stop
+            else:
+                key, pos = _take(data, pos, end)
+            if pos >= end:
+                raise DecodeError(f"byte {pos}: record ends before its value")
+            has_value = data[pos] != _NULL
+            fields = (start, end, rest, delta, timestamp, key, has_value)
+            found.append(_new_tuple(PlacedRecord, fields))
+            pos = end
+    except IndexError as error:
+        raise DecodeError(f"records end after {len(found)} of {count}") from error
+    if pos != size:
+        raise DecodeError(f"{size - pos} bytes after the last of {count} records")
+    return found
+
+
+def with_timestamp_delta(data: bytes, record: PlacedRecord, delta: int) -> bytes:
+    """The bytes of the record with another timestamp delta."""
+    body = bytearray(1)
+    put_varint(body, delta)
+    body += data[record.rest : record.end]
+    out = bytearray()
+    put_varint(out, len(body))
+    out += body
+    return bytes(out)
 
 
 def parse_records(

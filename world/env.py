@@ -76,7 +76,8 @@ class File(Protocol):
 
     `size()` is the place where the next `append` goes. A file made longer by `allocate` has
     zeros beyond it, until `truncate(size())` trims them; reopened, it has its full length.
-    Methods that are not coroutines may be called from a worker thread for reading only.
+    Methods that are not coroutines may be called from a worker thread for reading only, or if
+    nobody else knows the file.
     """
 
     @property

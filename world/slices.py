@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, TypeVar
 
 from world.env import Env
@@ -13,9 +13,11 @@ Work = Generator[None, None, Result]
 """Blocking work that yields now and then, at least every 100 ms or so, and returns its result."""
 
 
-async def run_in_slices(env: Env, work: Work[Result]) -> Result:
+async def run_in_slices(
+    env: Env, work: Work[Result], between: Callable[[], Awaitable[None]] | None = None
+) -> Result:
     """Runs `work` to its end off the loop; each part of it, from one `yield` to the next, is a call
-    of `env.run_blocking`.
+    of `env.run_blocking`. `between` is awaited on the loop after each part; what it raises ends it.
 
     A cancelled caller is gone at once, and leaves no thread at work for longer than one part.
     """
@@ -23,6 +25,8 @@ async def run_in_slices(env: Env, work: Work[Result]) -> Result:
         ended, result = await env.run_blocking(_go_on, work)
         if ended:
             return result  # type: ignore[no-any-return]
+        if between is not None:
+            await between()
 
 
 def run_at_once(work: Work[Result]) -> Result:

@@ -3,6 +3,7 @@ the defaults of topic configurations. `metadata.configs.node` has the rest and t
 
 from __future__ import annotations
 
+import sys
 from typing import Final
 
 from metadata.configs.definition import (
@@ -196,6 +197,41 @@ LOG_ROWS: Final[tuple[Row, ...]] = (
     ),
     ("log.retention.hours", T.INT, 168, None, "Age at which segments are deleted, in hours."),
     ("log.retention.minutes", T.INT, None, None, "Instead of log.retention.hours, in minutes."),
+    (
+        "log.cleaner.enable",
+        T.BOOLEAN,
+        True,
+        None,
+        "Whether topics with cleanup.policy=compact are compacted.",
+    ),
+    (
+        "log.cleaner.backoff.ms",
+        T.LONG,
+        15_000,
+        at_least(0),
+        "Time until the cleaner looks again when no log was dirty enough.",
+    ),
+    (
+        "log.cleaner.dedupe.buffer.size",
+        T.LONG,
+        134_217_728,
+        at_least(1 << 20),
+        "Memory for the keys of a log that is cleaned, 24 bytes each; more keys take more passes.",
+    ),
+    (
+        "log.cleaner.io.buffer.load.factor",
+        T.DOUBLE,
+        0.9,
+        between(0.1, 1),
+        "Share of that memory that is used; the fuller, the longer a key is looked for.",
+    ),
+    (
+        "log.cleaner.io.max.bytes.per.second",
+        T.DOUBLE,
+        sys.float_info.max,
+        at_least(1),
+        "Most bytes that the cleaner reads and writes in a second.",
+    ),
     ("log.roll.hours", T.INT, 168, at_least(1), "Age at which a segment is begun, in hours."),
     ("log.roll.jitter.hours", T.INT, 0, at_least(0), "Most taken at random from that, in hours."),
     (

@@ -243,8 +243,8 @@ _WITHOUT_EFFECT: Final[tuple[tuple[str, ConfigType, Value], ...]] = (
     ("group.initial.rebalance.delay.ms", T.INT, 3000),
     ("share.coordinator.state.topic.replication.factor", T.SHORT, 3),
     ("share.coordinator.state.topic.min.isr", T.SHORT, 2),
-    ("log.cleaner.enable", T.BOOLEAN, True),
     ("log.cleaner.threads", T.INT, 1),
+    ("log.cleaner.io.buffer.size", T.INT, 524_288),
 )
 
 _OWN: Final[tuple[Row, ...]] = (

@@ -258,8 +258,14 @@ ZEROS_BACK = [
 ZEROS_BACK_SOONER = [
     *[("append", 0), ("append", 1), ("flush", 0), ("append", 0), ("checkpoint", 0), ("crash", 87)]
 ]
+# The same, read from a recovery point before: what follows the zeros was synced.
+ZEROS_BACK_BEFORE = [
+    *[("append", 0)] * 10,
+    *[("append", 1), ("flush", 0), ("append", 0), ("flush", 0), ("crash", 0)],
+]
 
 
+@example(ZEROS_BACK_BEFORE, True)
 @example(ZEROS_BACK, True)
 @example(ZEROS_BACK_SOONER, True)
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])

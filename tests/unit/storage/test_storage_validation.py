@@ -1,12 +1,14 @@
 """What a broker refuses of a client's batch, and with which code."""
 
 import pytest
+from cleaning_helpers import forged
 from storage_helpers import batch
 
 from storage.config import LogConfig
 from storage.validation import InvalidRecords, validate_batch
 from wire.batch import build_batch, crc_ok, decode_records, read_header
 from wire.errors import ErrorCode, KafkaError
+from wire.records import put_varint
 
 NOW = 1_000_000
 DEFAULT = LogConfig()
@@ -79,6 +81,31 @@ def test_compacted_topics_need_keys_and_tell_which_records_lack_one():
         validate_batch(data, LogConfig(cleanup_compact=True), NOW)
     assert caught.value.code == ErrorCode.invalid_record
     assert [place for place, _ in caught.value.record_errors] == [1, 2]
+
+
+@pytest.mark.parametrize("delta", [0, 2, -1])
+def test_compacted_topics_need_offsets_as_they_will_be(delta):
+    zigzag = (delta << 1) ^ (delta >> 63)
+
+    def edit(raw):
+        second = raw[0] // 2 + 1
+        return raw[: second + 3] + bytes([zigzag]) + raw[second + 4 :]
+
+    records = [(NOW, b"k", b"v", ()), (NOW, b"k", b"v", ())]
+    data = forged(build_batch(records), edit)
+    validate_batch(data, DEFAULT, NOW)
+    with pytest.raises(InvalidRecords, match="consecutive") as caught:
+        validate_batch(data, LogConfig(cleanup_compact=True), NOW)
+    assert [place for place, _ in caught.value.record_errors] == [1]
+
+
+def test_compacted_topics_need_times_of_64_bits():
+    raw = bytearray(1)
+    put_varint(raw, 2**63 - 1)
+    raw += b"\x00\x02k\x02v\x00"
+    data = forged(build_batch([(NOW, b"k", b"v", ())]), lambda _: bytes([len(raw) * 2]) + raw)
+    validate_batch(data, DEFAULT, NOW)
+    assert code_of(data, LogConfig(cleanup_compact=True)) == ErrorCode.invalid_record
 
 
 def test_timestamps_have_an_oldest_if_configured():
