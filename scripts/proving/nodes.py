@@ -9,7 +9,19 @@ from proving.seeds import Batch, sweep
 from simulation.trial import run_trial
 
 # What is summed up here; scripts/simulate shows all that is counted.
-_COUNTS = ("calls", "elections", "faults", "kills", "partition leader changes", "power cuts")
+_COUNTS = (
+    "calls",
+    "faults",
+    "kills",
+    "power cuts",
+    "elections",
+    "truncations of the metadata log",
+    "truncations of partition logs",
+    "snapshots fetched",
+    "ISR changes",
+    "unclean shutdowns",
+    "membership changes",
+)
 
 
 def run_batch(seeds: range) -> Batch:
