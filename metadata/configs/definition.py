@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum, IntEnum
 from typing import Any, Final
 
@@ -109,7 +110,20 @@ def to_text(value: Value) -> str | None:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, float):
+        return _double_text(value)
     return str(value)
+
+
+def _double_text(value: float) -> str:
+    """As Java writes it: 0.5, but 1.0E7."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return str(value)
+    sign, digits, exponent = Decimal(str(value)).normalize().as_tuple()
+    assert isinstance(exponent, int), value
+    first, *rest = map(str, digits)
+    power = exponent + len(rest)
+    return f"{'-' if sign else ''}{first}.{''.join(rest) or '0'}E{power}"
 
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")

@@ -1,6 +1,7 @@
 """Configuration values: parsing, rules, precedence."""
 
 import contextlib
+import sys
 from dataclasses import replace
 
 import pytest
@@ -25,6 +26,7 @@ from metadata.configs import (
     validate_dynamic_broker_config,
     validate_topic_configs,
 )
+from metadata.configs.definition import to_text
 from metadata.image import EMPTY
 from metadata.records import ConfigRecord
 from wire.errors import ErrorCode, KafkaError
@@ -211,3 +213,19 @@ def test_the_reference_has_a_row_for_each() -> None:
             if line.startswith(f"| `{definition.name}` |") and line.endswith(f"{definition.help} |")
         ]
         assert row.count("|") == 5
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.5, "0.5"),
+        (0.001, "0.001"),
+        (9_999_999.0, "9999999.0"),
+        (1e7, "1.0E7"),
+        (-2.5e-5, "-2.5E-5"),
+        (sys.float_info.max, "1.7976931348623157E308"),
+    ],
+)
+def test_doubles_are_written_as_java_writes_them(value, text):
+    assert to_text(value) == text
+    assert float(text) == value
