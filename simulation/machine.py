@@ -163,6 +163,10 @@ class Machine:
         self._world.tell(self.name, f"wall clock jumps by {ms} ms")
         self.clock.offset_ms += ms
 
+    def set_clock(self) -> None:
+        """The wall clock is put right."""
+        self.clock.offset_ms = 0
+
     def slow_fsync(self, ms: int, until_ms: int | None = None) -> None:
         """Each sync takes up to `ms` longer, until then or for good."""
         if ms:

@@ -96,6 +96,8 @@ class Saboteur:
         self._next_ops.clear()
         for machine in simulation.machines:
             machine.free_disk()
+            # A leader that is over an hour behind its clients refuses their records' times.
+            machine.set_clock()
             machine.disk.faults.failing_syncs = 0
             machine.slow_fsync(0)
             machine.kill(ops=_NEVER)
