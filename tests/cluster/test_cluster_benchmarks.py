@@ -21,6 +21,7 @@ LIMITS = {
     "metadata-1M/memory-controller": 300,
     "metadata-1M/memory-broker": 300,
     "metadata-1M/create-topic": 100,
+    "metadata-1M/create-topic-p99": 500,
     "metadata-1M/snapshot-wait": 1_000,
 }
 
