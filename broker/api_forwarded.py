@@ -22,6 +22,7 @@ from net.handlers import Api, Frame, Request
 from wire.apis import ApiKey, ErrorCode
 from wire.errors import KafkaError
 from wire.messages import fill, millis, request_header, response_module
+from wire.reader import MAX_ELEMENTS, MAX_NAMED
 
 _SIZE = Struct(">i")
 # DefaultPrincipalData v0 of User:ANONYMOUS, after its two bytes of version.
@@ -34,15 +35,23 @@ Refuse = Callable[[Any, Any, ErrorCode, str], Any]
 def apis(context: BrokerContext) -> list[Api]:
     """The forwarded APIs with the versions that the controller serves."""
 
-    def forwarded(key: ApiKey, low: int, high: int, refuse: Refuse) -> Api:
-        return Api(key, low, high, lambda request: _forward(context, request, refuse))
+    def forwarded(
+        key: ApiKey, low: int, high: int, refuse: Refuse, max_elements: int = MAX_ELEMENTS
+    ) -> Api:
+        return Api(
+            key,
+            low,
+            high,
+            lambda request: _forward(context, request, refuse),
+            max_elements=max_elements,
+        )
 
     return [
-        forwarded(ApiKey.CREATE_TOPICS, 2, 7, _refuse_create_topics),
+        forwarded(ApiKey.CREATE_TOPICS, 2, 7, _refuse_create_topics, MAX_NAMED),
         forwarded(ApiKey.DELETE_TOPICS, 1, 6, _refuse_delete_topics),
         forwarded(ApiKey.ALTER_CONFIGS, 0, 2, _refuse_alter_configs),
-        forwarded(ApiKey.CREATE_PARTITIONS, 0, 3, _refuse_create_partitions),
-        forwarded(ApiKey.ELECT_LEADERS, 0, 2, _refuse_elect_leaders),
+        forwarded(ApiKey.CREATE_PARTITIONS, 0, 3, _refuse_create_partitions, MAX_NAMED),
+        forwarded(ApiKey.ELECT_LEADERS, 0, 2, _refuse_elect_leaders, MAX_NAMED),
         forwarded(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1, _refuse_incremental_alter_configs),
         Api(
             ApiKey.DESCRIBE_QUORUM,

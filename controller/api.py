@@ -11,6 +11,7 @@ from controller.context import AtomicOperation, Context, Operation, Result
 from controller.events import ApiRequest
 from wire.errors import ErrorCode, KafkaError
 from wire.messages import fill, response_class, response_module
+from wire.reader import MAX_ELEMENTS
 
 NO_THROTTLE = timedelta(0)
 
@@ -22,7 +23,8 @@ class ControllerApi:
     `handle` checks a request and answers with the records, or the steps towards them, and the
     reply to give once they are committed; a KafkaError it raises is turned into a reply by
     `refuse`, which answers the whole request with one error. `admin` requests may be refused under
-    load; brokers' own may not. `forwardable` ones may come in an Envelope.
+    load; brokers' own may not. `forwardable` ones may come in an Envelope. `max_elements` is how
+    many array elements and tagged fields a request may hold, in an Envelope or not.
     """
 
     key: int
@@ -32,6 +34,7 @@ class ControllerApi:
     refuse: Callable[[ApiRequest, ErrorCode, str], Any]
     admin: bool = True
     forwardable: bool = True
+    max_elements: int = MAX_ELEMENTS
 
 
 def answer(request: ApiRequest, **fields: Any) -> Any:

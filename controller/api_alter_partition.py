@@ -27,6 +27,10 @@ from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.uuids import ZERO
 
+# When a broker is lost, a JVM leader tells at once of all partitions that it shared with it, each
+# with the brokers that are left in its ISR: enough for 50,000 of them.
+_MAX_ELEMENTS = 200_000
+
 
 @dataclass(frozen=True, slots=True)
 class _Change:
@@ -175,4 +179,13 @@ def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
     return answer(request, error_code=code, topics=())
 
 
-API = ControllerApi(ApiKey.ALTER_PARTITION, 2, 3, _handle, _refuse, admin=False, forwardable=False)
+API = ControllerApi(
+    ApiKey.ALTER_PARTITION,
+    2,
+    3,
+    _handle,
+    _refuse,
+    admin=False,
+    forwardable=False,
+    max_elements=_MAX_ELEMENTS,
+)

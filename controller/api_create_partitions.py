@@ -12,6 +12,7 @@ from controller.events import ApiRequest
 from metadata.image import TopicImage
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
+from wire.reader import MAX_NAMED
 
 
 def _handle(context: Context, request: ApiRequest) -> AtomicOperation:
@@ -104,4 +105,4 @@ def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
     return answer(request, results=tuple(_result(request, name, code, message) for name in names))
 
 
-API = ControllerApi(ApiKey.CREATE_PARTITIONS, 0, 3, _handle, _refuse)
+API = ControllerApi(ApiKey.CREATE_PARTITIONS, 0, 3, _handle, _refuse, max_elements=MAX_NAMED)

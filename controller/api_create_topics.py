@@ -29,6 +29,7 @@ from metadata.topic_names import (
 )
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
+from wire.reader import MAX_NAMED
 
 _CONFIGS_VERSION = 5  # the answer tells configs, partition count and replication factor
 
@@ -84,14 +85,15 @@ def _make(context: Context, request: ApiRequest) -> Making:
 def _colliding_names(image: MetadataImage, names: list[str]) -> dict[str, str]:
     """Collision key -> existing topic, for those that the new names could collide with."""
     existing = image.topics_by_name
+    keys = dict.fromkeys(collision_key(name) for name in names if has_collision_chars(name))
+    if sum(2 ** key.count("_") for key in keys) <= len(existing):
+        spellings = (name for key in keys for name in names_with_key(key))
+        others = sorted(name for name in spellings if name in existing)
+    else:
+        others = sorted(name for name in existing if collision_key(name) in keys)
     taken: dict[str, str] = {}
-    for key in dict.fromkeys(collision_key(name) for name in names if has_collision_chars(name)):
-        if 2 ** key.count("_") <= len(existing):
-            others = [name for name in names_with_key(key) if name in existing]
-        else:
-            others = sorted(name for name in existing if collision_key(name) == key)
-        if others:
-            taken[key] = others[0]
+    for name in others:
+        taken.setdefault(collision_key(name), name)
     return taken
 
 
@@ -257,4 +259,4 @@ def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
     return answer(request, topics=tuple(_failed(request, name, code, message) for name in names))
 
 
-API = ControllerApi(ApiKey.CREATE_TOPICS, 2, 7, _handle, _refuse)
+API = ControllerApi(ApiKey.CREATE_TOPICS, 2, 7, _handle, _refuse, max_elements=MAX_NAMED)

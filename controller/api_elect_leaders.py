@@ -15,6 +15,7 @@ from metadata.maps import in_order
 from metadata.records import NO_LEADER, Record
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
+from wire.reader import MAX_NAMED
 
 _TYPES = {0: Election.PREFERRED, 1: Election.UNCLEAN}
 
@@ -144,4 +145,4 @@ def _refuse(request: ApiRequest, code: ErrorCode, message: str) -> Any:
     return _answer(request, code, results)
 
 
-API = ControllerApi(ApiKey.ELECT_LEADERS, 0, 2, _handle, _refuse)
+API = ControllerApi(ApiKey.ELECT_LEADERS, 0, 2, _handle, _refuse, max_elements=MAX_NAMED)

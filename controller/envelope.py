@@ -62,7 +62,7 @@ def unwrap(envelope: Any) -> Unwrapped:
             f"{api.min_version} to {api.max_version} are served",
         )
     try:
-        entity = decode_request(header, frame, offset)
+        entity = decode_request(header, frame, offset, api.max_elements)
     except DecodeError as error:
         raise KafkaError(ErrorCode.invalid_request, f"forwarded request: {error}") from error
     return Unwrapped(header, entity, principal, api)

@@ -144,7 +144,13 @@ class ControllerShell:
     def apis(self) -> list[Api]:
         """The handlers of the controller listener."""
         table = [
-            Api(api.key, api.min_version, api.max_version, self._handle)
+            Api(
+                api.key,
+                api.min_version,
+                api.max_version,
+                self._handle,
+                max_elements=api.max_elements,
+            )
             for _, api in sorted(APIS.items())
         ]
         table.append(Api(ApiKey.ENVELOPE, 0, 0, self._handle_envelope))

@@ -20,7 +20,7 @@ from kio.static.constants import EntityType
 
 from wire.apis import ApiKey, is_flexible
 from wire.errors import DecodeError
-from wire.reader import MAX_ELEMENTS, read_entity, read_uvarint
+from wire.reader import MAX_ANSWERED, MAX_ELEMENTS, read_entity, read_uvarint
 
 __all__ = [
     "RequestHeader",
@@ -202,7 +202,8 @@ def decode_response_header(api_key: int, version: int, frame: Any) -> tuple[int,
 def decode_response(api_key: int, version: int, frame: Any) -> tuple[int, Any]:
     """Correlation id and entity of a response frame (without its size); DecodeError."""
     correlation_id, offset = decode_response_header(api_key, version, frame)
-    return correlation_id, decode_body(response_class(api_key, version), _read_only(frame), offset)
+    cls = response_class(api_key, version)
+    return correlation_id, decode_body(cls, _read_only(frame), offset, MAX_ANSWERED)
 
 
 def encode_body(entity: Any) -> bytes:

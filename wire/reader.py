@@ -23,9 +23,16 @@ from kio.schema.errors import ErrorCode
 
 from wire.errors import DecodeError
 
-MAX_ELEMENTS = 20_000
-"""What a message may hold where nothing else is said: an administrator's largest request has less,
-and all of them are decoded in a tenth of a second."""
+MAX_ELEMENTS = 50_000
+"""What a request may hold where nothing else is said: one that names every topic of a large cluster
+has less, and all of them are decoded in a third of a second."""
+MAX_NAMED = 100_000
+"""What CreateTopics, CreatePartitions and ElectLeaders may hold, at a broker's door as at a
+controller's: 10,000 partitions, as many as are created at once, that are assigned by hand to nine
+brokers each."""
+MAX_ANSWERED = 10_000_000
+"""What an answer may hold where nothing else is said. Who asked chose the server, and the answer
+may tell of a million partitions with their replicas, or of all configs of all topics."""
 
 
 class Allowance:

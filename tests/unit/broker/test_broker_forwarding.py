@@ -7,6 +7,8 @@ from uuid import UUID
 import pytest
 from broker_fakes import cluster, until
 
+from broker.api_forwarded import apis
+from controller.apis import APIS as CONTROLLERS
 from wire.apis import ApiKey, ErrorCode
 from wire.messages import fill, request_module, response_module
 
@@ -237,6 +239,13 @@ def test_requests_and_answers_pass_unchanged(tmp_path):
                     assert answer == ANSWERS[key](response_module(key, version))
 
     asyncio.run(main())
+
+
+def test_a_broker_lets_in_what_the_controller_does():
+    forwarded = [api for api in apis(None) if api.key in CONTROLLERS]
+    assert len(forwarded) == 8
+    for api in forwarded:
+        assert api.max_elements == CONTROLLERS[api.key].max_elements, api.key
 
 
 def test_the_quorum_is_described_by_the_controller(tmp_path):

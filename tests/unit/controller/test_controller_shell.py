@@ -218,6 +218,36 @@ def test_from_registration_to_a_topic():
     run(story)
 
 
+def test_the_answer_about_two_thousand_topics_is_understood():
+    """It tells all configs of each, so it has far more elements than the request."""
+
+    async def story(s):
+        s.lead()
+        await s.heartbeat((await s.register()).broker_epoch)
+        module = request_module(ApiKey.CREATE_TOPICS, 7)
+        reply = await s.ask(
+            ApiKey.CREATE_TOPICS,
+            7,
+            topics=tuple(
+                fill(
+                    module.CreatableTopic,
+                    name=f"t-{i}",
+                    num_partitions=1,
+                    replication_factor=1,
+                    assignments=(),
+                    configs=(),
+                )
+                for i in range(2000)
+            ),
+            timeout=timedelta(seconds=5),
+            validate_only=False,
+        )
+        assert [topic.error_code for topic in reply.topics] == [E.none] * 2000
+        assert min(len(topic.configs) for topic in reply.topics) > 20
+
+    run(story)
+
+
 def test_a_standby_says_not_controller():
     async def story(s):
         assert (await s.register()).error_code is E.not_controller
@@ -364,6 +394,42 @@ def test_a_forwarded_request_is_answered_in_its_own_form():
         assert correlation_id == 4711
         assert inner.topics[0].error_code is E.none
         assert isinstance(inner, response_class(ApiKey.CREATE_TOPICS, 7))
+
+    run(story)
+
+
+def test_as_many_partitions_as_are_created_at_once_can_be_assigned_by_hand():
+    """At the controller's own door, and in an envelope."""
+    count = 9_999  # and a record for the topic
+
+    def asked(validate_only):
+        module = request_module(ApiKey.CREATE_TOPICS, 7)
+        topic = module.CreatableTopic(
+            name="t",
+            num_partitions=-1,
+            replication_factor=-1,
+            assignments=tuple(
+                module.CreatableReplicaAssignment(partition_index=i, broker_ids=(1, 2, 3))
+                for i in range(count)
+            ),
+            configs=(),
+        )
+        return module.CreateTopicsRequest(
+            topics=(topic,), timeout=timedelta(seconds=5), validate_only=validate_only
+        )
+
+    async def story(s):
+        s.lead()
+        for broker in (1, 2, 3):
+            await s.heartbeat((await s.register(broker)).broker_epoch, broker)
+        header = RequestHeader(ApiKey.CREATE_TOPICS, 7, 1, "client")
+        reply = await forward(s, encode_request(header, asked(True))[4:])
+        assert reply.error_code is E.none
+        _, inner = decode_response(ApiKey.CREATE_TOPICS, 7, reply.response_data)
+        assert inner.topics[0].error_code is E.none, inner.topics[0].error_message
+        reply = await s.client.send(asked(False), 5_000)
+        assert reply.topics[0].num_partitions == count
+        assert len(s.shell.image.topic("t").partitions) == count
 
     run(story)
 
