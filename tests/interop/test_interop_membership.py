@@ -83,6 +83,12 @@ def wait_for(tools, asked, door, *, voters, observers=()):
     return shown[0]
 
 
+def has_leader(node):
+    """Whether a controller of either kind follows, or is, the leader that its disk tells of."""
+    stored = node.data / "__cluster_metadata-0" / "quorum-state"
+    return stored.exists() and json.loads(stored.read_text())["leaderId"] >= 0
+
+
 def replication(tools, asked):
     """Kafka's table: (node, directory, end offset, status) a row."""
     said = tool(tools, asked, "describe", "--replication")
@@ -208,11 +214,13 @@ def test_a_static_quorum_of_both_kinds_becomes_a_dynamic_one(leads, follows, tmp
                 config.write(f"controller.quorum.voters={static}\n")
             one.format(kind)
         one, two, three = made
-        # These two have a leader before the third begins.
         for node in (one, two):
             node.start(leads)
         for node in (one, two):
             wait_until(lambda n=node: ready[leads] in n.log.read_text(), "they run", 40, 0.2)
+        # These two have a leader before the third begins; a JVM controller runs without one, too.
+        for node in (one, two):
+            wait_until(lambda n=node: has_leader(n), "they have a leader", 40, 0.2)
         three.start(follows)
         door = one if leads == OURS else three
         upgrade = ["features", "upgrade", "--feature", "kraft.version=1", "--admin", door.admin]
