@@ -54,6 +54,10 @@ class BrokerConfig:
     log_dir_failure_timeout_ms: int = 30_000
     offsets_topic_num_partitions: int = 50
     offsets_topic_replication_factor: int = 3
+    offsets_topic_segment_bytes: int = 100 << 20
+    offsets_topic_compression_codec: int = 0
+    offsets_load_buffer_size: int = 5 << 20
+    offsets_commit_timeout_ms: int = 5_000
     transaction_state_log_num_partitions: int = 50
     transaction_state_log_replication_factor: int = 3
     transaction_state_log_min_isr: int = 2

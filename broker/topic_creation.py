@@ -112,7 +112,7 @@ class TopicCreation:
             settings = {
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
-                "segment.bytes": "104857600",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
             }
             return (
                 config.offsets_topic_num_partitions,

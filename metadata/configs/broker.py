@@ -121,27 +121,6 @@ BROKER_ROWS: Final[tuple[Row, ...]] = (
     ),
     ("num.replica.fetchers", T.INT, 1, at_least(1), "Fetch connections to each other broker."),
     (
-        "offsets.topic.num.partitions",
-        T.INT,
-        50,
-        at_least(1),
-        "Partitions of the topic of consumer offsets.",
-    ),
-    (
-        "offsets.topic.replication.factor",
-        T.SHORT,
-        3,
-        at_least(1),
-        "Replicas of the topic of consumer offsets.",
-    ),
-    (
-        "offsets.topic.segment.bytes",
-        T.INT,
-        104_857_600,
-        at_least(1),
-        "Segment size of the topic of consumer offsets.",
-    ),
-    (
         "transaction.state.log.num.partitions",
         T.INT,
         50,

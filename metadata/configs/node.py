@@ -2,7 +2,7 @@
 
 Left out are Kafka's settings for what does not exist here; a file that names one gets a warning.
 Some have no effect here but stand in nearly every Kafka file, and are accepted: their help says
-so. TLS, SASL, quotas and groups bring theirs when they come.
+so. TLS, SASL and quotas bring theirs when they come.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from metadata.configs.definition import (
     items_of,
     one_of,
 )
+from metadata.configs.group import GROUP_ROWS, OFFSETS_ROWS
 
 HOUR_MS: Final = 3_600_000
 WEEK_MS: Final = 7 * 24 * HOUR_MS
@@ -240,7 +241,10 @@ _WITHOUT_EFFECT: Final[tuple[tuple[str, ConfigType, Value], ...]] = (
     ("socket.send.buffer.bytes", T.INT, 102_400),
     ("socket.receive.buffer.bytes", T.INT, 102_400),
     ("replica.socket.receive.buffer.bytes", T.INT, 65_536),
-    ("group.initial.rebalance.delay.ms", T.INT, 3000),
+    ("group.coordinator.threads", T.INT, 4),
+    ("group.coordinator.background.threads", T.INT, 2),
+    ("group.coordinator.append.linger.ms", T.INT, -1),
+    ("group.coordinator.cached.buffer.max.bytes", T.INT, 1_048_588),
     ("share.coordinator.state.topic.replication.factor", T.SHORT, 3),
     ("share.coordinator.state.topic.min.isr", T.SHORT, 2),
     ("log.cleaner.threads", T.INT, 1),
@@ -303,6 +307,7 @@ def _node(row: Row, required: bool = False, update: Update = Update.READ_ONLY) -
 NODE_CONFIGS: Final[tuple[ConfigDef, ...]] = (
     *(_node(row, required=True) for row in _REQUIRED),
     *(_node(row) for row in (*_NETWORK, *_QUORUM, *BROKER_ROWS, *LOG_ROWS)),
+    *(_node(row) for row in (*OFFSETS_ROWS, *GROUP_ROWS)),
     *(_node(row, update=Update.CLUSTER_WIDE) for row in TOPIC_DEFAULT_ROWS),
     *(
         _node((name, kind, default, None, "Accepted from Kafka's files; without effect here."))
