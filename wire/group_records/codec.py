@@ -1,0 +1,177 @@
+"""Bytes of keys and values, both directions.
+
+Offset commits are nearly all of what a coordinator loads and writes, so theirs are plain code;
+whatever that doesn't take goes to the general one, and tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from wire.errors import DecodeError
+from wire.group_records.schema import Codec, struct_codec
+from wire.group_records.types import (
+    NO_TIMESTAMP,
+    VALUE_OF,
+    GroupKey,
+    GroupMetadataValue,
+    GroupValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    UnknownKey,
+)
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+_KEY_CLASSES: Final[dict[int, Any]] = {cls.VERSION: cls for cls in VALUE_OF}
+
+_OFFSET_KEY: Final = _INT16.pack(OffsetCommitKey.VERSION)
+_OFFSET_VERSION: Final = 3
+_OFFSET_PREFIX: Final = _INT16.pack(_OFFSET_VERSION)
+# Version, offset, leader epoch, length of the metadata; after that the time of the commit.
+_OFFSET_HEAD: Final = struct.Struct(">hqih")
+_OFFSET_SIZE: Final = _OFFSET_HEAD.size + _INT64.size
+
+
+def decode(key: bytes, value: bytes | None) -> tuple[GroupKey | UnknownKey, GroupValue | None]:
+    """A record of `__consumer_offsets`; the value is None for a tombstone, and of an unknown key,
+    which is no error. DecodeError on anything malformed, trailing bytes included."""
+    found = decode_key(key)
+    if value is None or isinstance(found, UnknownKey):
+        return found, None
+    return found, decode_value(type(found), value)
+
+
+def decode_key(key: bytes) -> GroupKey | UnknownKey:
+    """The key alone; DecodeError as for `decode`."""
+    if key[:2] == _OFFSET_KEY:
+        names = _group_and_topic(key[2:-4])
+        if names is not None:
+            return OffsetCommitKey(*names, _INT32.unpack_from(key, len(key) - 4)[0])
+    if len(key) < 2:
+        raise DecodeError(f"group record: a key of {len(key)} bytes: {key.hex()}")
+    version = _INT16.unpack_from(key)[0]
+    cls = _KEY_CLASSES.get(version)
+    if cls is None:
+        return UnknownKey(version, key[2:])
+    return _whole(_key_codec(cls), key, f"{cls.NAME} key")  # type: ignore[no-any-return]
+
+
+@lru_cache(maxsize=8192)
+def _group_and_topic(raw: bytes) -> tuple[str, str] | None:
+    """The two strings before a partition, None if the bytes aren't that. A group's commits bring
+    the same ones again and again: one object for each saves the coordinator most of its memory."""
+    size = len(raw)
+    if size < 4:
+        return None
+    middle = 2 + _INT16.unpack_from(raw)[0]
+    if not 2 <= middle <= size - 2 or middle + 2 + _INT16.unpack_from(raw, middle)[0] != size:
+        return None
+    try:
+        return str(raw[2:middle], "utf-8"), str(raw[middle + 2 :], "utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def decode_value(kind: type[GroupKey], value: bytes) -> GroupValue:
+    """A value under a key of that kind; DecodeError as for `decode`."""
+    if kind is OffsetCommitKey and value[:2] == _OFFSET_PREFIX:
+        found = _plain_offset(value)
+        if found is not None:
+            return found
+    cls: Any = VALUE_OF[kind]
+    if len(value) < 2:
+        raise DecodeError(f"{kind.NAME} value of {len(value)} bytes: {value.hex()}")
+    version = _INT16.unpack_from(value)[0]
+    if not 0 <= version <= cls.MAX_VERSION:
+        raise DecodeError(
+            f"{kind.NAME} value: byte 0: version {version}, 0 to {cls.MAX_VERSION} are known"
+        )
+    place = f"{kind.NAME} value version {version}"
+    return _whole(_value_codec(cls, version), value, place)  # type: ignore[no-any-return]
+
+
+def _plain_offset(value: bytes) -> OffsetCommitValue | None:
+    """An offset in version 3, None if the bytes aren't that."""
+    size = len(value)
+    if size < _OFFSET_SIZE:
+        return None
+    _, offset, leader_epoch, length = _OFFSET_HEAD.unpack_from(value)
+    if length != size - _OFFSET_SIZE:
+        return None
+    metadata = ""
+    if length:
+        try:
+            metadata = str(value[_OFFSET_HEAD.size : -8], "utf-8")
+        except UnicodeDecodeError:
+            return None
+    return OffsetCommitValue(offset, leader_epoch, metadata, _INT64.unpack_from(value, size - 8)[0])
+
+
+def encode_key(key: GroupKey | UnknownKey) -> bytes:
+    """The key as it stands in the log."""
+    if type(key) is OffsetCommitKey:
+        return _names(key.group_id, key.topic) + _INT32.pack(key.partition)
+    if isinstance(key, UnknownKey):
+        return _INT16.pack(key.version) + key.body
+    kind: Any = type(key)
+    out = bytearray(_INT16.pack(key.VERSION))
+    _key_codec(kind).write(out, key)
+    return bytes(out)
+
+
+@lru_cache(maxsize=8192)
+def _names(group_id: str, topic: str) -> bytes:
+    """What is before the partition in an offset's key."""
+    group, name = group_id.encode(), topic.encode()
+    return b"".join((_OFFSET_KEY, _INT16.pack(len(group)), group, _INT16.pack(len(name)), name))
+
+
+def encode_value(value: GroupValue, version: int | None = None) -> bytes:
+    """The value as it stands in the log, without `version` in the one that Kafka writes.
+    ValueError where the version cannot hold the value."""
+    if type(value) is OffsetCommitValue and version is None and value.expire_timestamp < 0:
+        metadata = value.metadata.encode()
+        head = _OFFSET_HEAD.pack(_OFFSET_VERSION, value.offset, value.leader_epoch, len(metadata))
+        return head + metadata + _INT64.pack(value.commit_timestamp)
+    if version is None:
+        version = written_version(value)
+    elif not 0 <= version <= value.MAX_VERSION:
+        raise ValueError(f"{type(value).__name__} has no version {version}")
+    kind: Any = type(value)
+    out = bytearray(_INT16.pack(version))
+    _value_codec(kind, version).write(out, value)
+    return bytes(out)
+
+
+def written_version(value: GroupValue) -> int:
+    """The version that Kafka 4.4 writes. Version 4 of offsets and groups is there to be read by
+    brokers that are not yet the newest (KIP-915)."""
+    if isinstance(value, OffsetCommitValue):
+        return 1 if value.expire_timestamp != NO_TIMESTAMP else _OFFSET_VERSION
+    return 3 if isinstance(value, GroupMetadataValue) else value.MAX_VERSION
+
+
+def _whole(codec: Codec, data: bytes, place: str) -> Any:
+    try:
+        found, end = codec.read(data, 2)
+    except DecodeError as error:
+        raise DecodeError(f"{place}: {error}") from None
+    if end != len(data):
+        raise DecodeError(
+            f"{place}: byte {end}: {len(data) - end} bytes after it: {data[end:].hex()}"
+        )
+    return found
+
+
+@cache
+def _key_codec(cls: Any) -> Codec:
+    return struct_codec(cls, 0, False)
+
+
+@cache
+def _value_codec(cls: Any, version: int) -> Codec:
+    return struct_codec(cls, version, version >= cls.FLEXIBLE_FROM)
