@@ -23,9 +23,10 @@ The seam, as the shell must keep it:
   which undoes this append and all later ones that were not yet told as appended. It may hand in
   further events before it tells (and so join several appends in one batch); tokens rise by one.
 - **State runs ahead, answers do not.** A change is in force from its `Append` on, so that the next
-  event is judged by it; what was answered on its strength is held until `Committed` says that the
-  high watermark has reached the append's log end. `list`, `describe` and `fetch` read what is
-  committed. A request that changes nothing is answered at once.
+  event is judged by it. Answers that rest on state of the log are held until `Committed` says that
+  the high watermark has reached the log end of the last append before them; one that changes
+  nothing while nothing is uncommitted is given at once. `list`, `describe` and `fetch` read what is
+  committed and are never held, but for a fetch with `require_stable`.
 - **Resigned** answers all who wait NOT_COORDINATOR; the object is not used any more.
 - **Answers.** Each request has a `caller`, the shell's own token, and gets exactly one
   `Answer(caller, value)`, with the value's type named in the request's text. A caller that is gone

@@ -136,18 +136,18 @@ class Left(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What a consumer commits for a partition. `topic_id` is None where the shell knows none."""
+    """What a consumer commits for a partition."""
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
-    topic_id: UUID | None = None
 
 
 class OffsetCommit(NamedTuple):
-    """Answered by OffsetsCommitted. Topics that do not exist are the shell's to refuse.
+    """Answered by OffsetsCommitted. Topics that do not exist are the shell's to refuse. A group
+    that does not exist is GROUP_ID_NOT_FOUND; before version 9 it was ILLEGAL_GENERATION.
 
     `generation` is a classic group's generation or a consumer group's member epoch; below 0 with an
     empty member id it is a commit from outside the group's protocol. `retention_ms` is what
