@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from functools import cache, lru_cache
 from typing import Any, Final
+from uuid import UUID
 
 from wire.errors import DecodeError
 from wire.group_records.schema import Codec, struct_codec
@@ -22,6 +23,7 @@ from wire.group_records.types import (
     OffsetCommitValue,
     UnknownKey,
 )
+from wire.uuids import ZERO
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
@@ -29,11 +31,15 @@ _INT64: Final = struct.Struct(">q")
 _KEY_CLASSES: Final[dict[int, Any]] = {cls.VERSION: cls for cls in VALUE_OF}
 
 _OFFSET_KEY: Final = _INT16.pack(OffsetCommitKey.VERSION)
-_OFFSET_VERSION: Final = 3
-_OFFSET_PREFIX: Final = _INT16.pack(_OFFSET_VERSION)
-# Version, offset, leader epoch, length of the metadata; after that the time of the commit.
-_OFFSET_HEAD: Final = struct.Struct(">hqih")
-_OFFSET_SIZE: Final = _OFFSET_HEAD.size + _INT64.size
+_OFFSET_VERSION: Final = 4
+# Version, offset, leader epoch, and the length of the metadata: an int16 in version 3, in version 4
+# a varint, one more than the length and less than 128 where the plain code takes it.
+_OFFSET_3: Final = struct.Struct(">hqih")
+_OFFSET_4: Final = struct.Struct(">hqiB")
+# The time of the commit, and the tagged fields: none, or one, tag 0 of 16 bytes.
+_OFFSET_END: Final = struct.Struct(">qB")
+_OFFSET_END_WITH_ID: Final = struct.Struct(">q3s16s")
+_TOPIC_ID_TAG: Final = b"\x01\x00\x10"
 
 
 def decode(key: bytes, value: bytes | None) -> tuple[GroupKey | UnknownKey, GroupValue | None]:
@@ -78,7 +84,7 @@ def _group_and_topic(raw: bytes) -> tuple[str, str] | None:
 
 def decode_value(kind: type[GroupKey], value: bytes) -> GroupValue:
     """A value under a key of that kind; DecodeError as for `decode`."""
-    if kind is OffsetCommitKey and value[:2] == _OFFSET_PREFIX:
+    if kind is OffsetCommitKey:
         found = _plain_offset(value)
         if found is not None:
             return found
@@ -95,20 +101,45 @@ def decode_value(kind: type[GroupKey], value: bytes) -> GroupValue:
 
 
 def _plain_offset(value: bytes) -> OffsetCommitValue | None:
-    """An offset in version 3, None if the bytes aren't that."""
+    """An offset in version 3 or 4, None if the bytes aren't that."""
     size = len(value)
-    if size < _OFFSET_SIZE:
+    if size < _OFFSET_4.size + _OFFSET_END.size:
         return None
-    _, offset, leader_epoch, length = _OFFSET_HEAD.unpack_from(value)
-    if length != size - _OFFSET_SIZE:
-        return None
-    metadata = ""
-    if length:
-        try:
-            metadata = str(value[_OFFSET_HEAD.size : -8], "utf-8")
-        except UnicodeDecodeError:
+    version, offset, leader_epoch, length = _OFFSET_4.unpack_from(value)
+    if version == _OFFSET_VERSION:
+        start, end = _OFFSET_4.size, _OFFSET_4.size + length - 1
+        topic_id = ZERO
+        if size == end + _OFFSET_END_WITH_ID.size:
+            timestamp, tag, raw = _OFFSET_END_WITH_ID.unpack_from(value, end)
+            if tag != _TOPIC_ID_TAG:
+                return None
+            topic_id = _uuid(raw)
+        elif size == end + _OFFSET_END.size and value[-1] == 0:
+            timestamp = _INT64.unpack_from(value, end)[0]
+        else:
             return None
-    return OffsetCommitValue(offset, leader_epoch, metadata, _INT64.unpack_from(value, size - 8)[0])
+        if not 0 < length < 0x80:
+            return None
+    elif version == 3:
+        length = _OFFSET_3.unpack_from(value)[3]
+        start, end = _OFFSET_3.size, size - _INT64.size
+        if length != end - start:
+            return None
+        timestamp = _INT64.unpack_from(value, end)[0]
+        topic_id = ZERO
+    else:
+        return None
+    try:
+        metadata = "" if start == end else str(value[start:end], "utf-8")
+    except UnicodeDecodeError:
+        return None
+    return OffsetCommitValue(offset, leader_epoch, metadata, timestamp, NO_TIMESTAMP, topic_id)
+
+
+@lru_cache(maxsize=8192)
+def _uuid(raw: bytes) -> UUID:
+    """The same few topics come again and again."""
+    return UUID(bytes=raw)
 
 
 def encode_key(key: GroupKey | UnknownKey) -> bytes:
@@ -133,10 +164,13 @@ def _names(group_id: str, topic: str) -> bytes:
 def encode_value(value: GroupValue, version: int | None = None) -> bytes:
     """The value as it stands in the log, without `version` in the one that Kafka writes.
     ValueError where the version cannot hold the value."""
-    if type(value) is OffsetCommitValue and version is None and value.expire_timestamp < 0:
-        metadata = value.metadata.encode()
-        head = _OFFSET_HEAD.pack(_OFFSET_VERSION, value.offset, value.leader_epoch, len(metadata))
-        return head + metadata + _INT64.pack(value.commit_timestamp)
+    if (
+        type(value) is OffsetCommitValue
+        and version is None
+        and value.expire_timestamp == NO_TIMESTAMP
+        and len(value.metadata) < 40
+    ):
+        return _offset_bytes(value)
     if version is None:
         version = written_version(value)
     elif not 0 <= version <= value.MAX_VERSION:
@@ -147,11 +181,21 @@ def encode_value(value: GroupValue, version: int | None = None) -> bytes:
     return bytes(out)
 
 
+def _offset_bytes(value: OffsetCommitValue) -> bytes:
+    """An offset in version 4, its metadata so short that its length takes one byte."""
+    metadata = value.metadata.encode()
+    head = _OFFSET_4.pack(_OFFSET_VERSION, value.offset, value.leader_epoch, len(metadata) + 1)
+    if value.topic_id == ZERO:
+        return head + metadata + _OFFSET_END.pack(value.commit_timestamp, 0)
+    end = _OFFSET_END_WITH_ID.pack(value.commit_timestamp, _TOPIC_ID_TAG, value.topic_id.bytes)
+    return head + metadata + end
+
+
 def written_version(value: GroupValue) -> int:
-    """The version that Kafka 4.4 writes. Version 4 of offsets and groups is there to be read by
-    brokers that are not yet the newest (KIP-915)."""
+    """The version that Kafka 4.4 writes: of an offset the newest unless it brings its own time of
+    expiry, of a classic group not yet the newest, which is there to be read (KIP-915)."""
     if isinstance(value, OffsetCommitValue):
-        return 1 if value.expire_timestamp != NO_TIMESTAMP else _OFFSET_VERSION
+        return _OFFSET_VERSION if value.expire_timestamp == NO_TIMESTAMP else 1
     return 3 if isinstance(value, GroupMetadataValue) else value.MAX_VERSION
 
 

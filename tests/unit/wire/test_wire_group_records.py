@@ -83,13 +83,17 @@ def test_round_trip(kind, version, data):
     assert decode(key_bytes, None) == (key, None)
 
 
-@given(key=entities(OffsetCommitKey), value=entities(OffsetCommitValue, 3))
-def test_the_plain_code_of_offsets_is_the_general_one(key, value):
-    general_key, general_value = bytearray(b"\0\1"), bytearray(b"\0\3")
+@pytest.mark.parametrize("version", [3, 4])
+@given(data=st.data())
+def test_the_plain_code_of_offsets_is_the_general_one(version, data):
+    key = data.draw(entities(OffsetCommitKey))
+    value = data.draw(entities(OffsetCommitValue, version))
+    general_key, general_value = bytearray(b"\0\1"), bytearray([0, version])
     struct_codec(OffsetCommitKey, 0, False).write(general_key, key)
-    struct_codec(OffsetCommitValue, 3, False).write(general_value, value)
+    struct_codec(OffsetCommitValue, version, version == 4).write(general_value, value)
     assert encode_key(key) == general_key
-    assert encode_value(value) == general_value
-    assert decode_key(encode_key(key)) == key
-    assert decode_value(OffsetCommitKey, encode_value(value)) == value
-    assert type(decode_key(encode_key(key))) is OffsetCommitKey
+    assert decode_key(bytes(general_key)) == key
+    assert encode_value(value, version) == general_value
+    assert decode_value(OffsetCommitKey, bytes(general_value)) == value
+    if version == 4:
+        assert encode_value(value) == general_value
