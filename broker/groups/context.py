@@ -21,6 +21,12 @@ def stored(key: GroupKey, value: GroupValue | None) -> StoredRecord:
     return StoredRecord(encode_key(key), None if value is None else encode_value(value))
 
 
+def tombstones(group: Group) -> list[StoredRecord]:
+    """What deletes all of a group but its offsets."""
+    keys = group.keys()
+    return [stored(key, None) for key in keys]
+
+
 class Context:
     """One coordinator's shared state. The times are those of the event that is being handled.
 

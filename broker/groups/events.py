@@ -136,13 +136,14 @@ class Left(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """What a consumer commits for a partition."""
+    """What a consumer commits for a partition. `topic_id` is None where the shell knows none."""
 
     topic: str
     partition: int
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
+    topic_id: UUID | None = None
 
 
 class OffsetCommit(NamedTuple):
