@@ -188,7 +188,7 @@ class QuorumCore:
         else:
             assert isinstance(response, BeginEpochResponse | EndEpochResponse), response
             address = response.leader_address
-            if not elections.learn(q, response.leader_id, response.epoch, address):
+            if not elections.learn(q, event.peer_id, response.leader_id, response.epoch, address):
                 leading.on_announced(q, event.peer_id, request.epoch, response)
 
     def _on_failed(self, event: RequestFailed) -> None:

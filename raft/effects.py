@@ -157,8 +157,8 @@ class Resigned(NamedTuple):
     """Every voter knows of our resignation, or enough time has passed."""
 
 
-class RequestRefused(NamedTuple):
-    """Tell the operator of a request that no member would have made."""
+class MessageRefused(NamedTuple):
+    """Tell the operator of a request or an answer that no member would have sent."""
 
     sender_id: int
     reason: str
@@ -193,6 +193,6 @@ Effect = (
     | ProbeVoter
     | UpgradeAnswered
     | Resigned
-    | RequestRefused
+    | MessageRefused
     | Fatal
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raft import leading
-from raft.effects import RequestRefused, SendRequest, SendResponse
+from raft.effects import MessageRefused, SendRequest, SendResponse
 from raft.messages import NO_LEADER, Address, VoteRequest, VoteResponse
 from raft.quorum import Outcome, is_leap, outcome
 from raft.roles import Candidate, Follower, Leader, Prospective, Unattached
@@ -13,8 +13,10 @@ from wire.errors import ErrorCode
 from wire.uuids import to_text
 
 
-def learn(q: Quorum, leader_id: int, epoch: int, address: Address | None = None) -> bool:
-    """Take up what a peer says of leader and epoch; True if our role changed by it.
+def learn(
+    q: Quorum, peer_id: int, leader_id: int, epoch: int, address: Address | None = None
+) -> bool:
+    """Take up what `peer_id` says of leader and epoch; True if our role changed by it.
 
     A leader can be followed that is among our voters, or that somebody gave an address for: our
     voter set may lag behind the one that elected it (KIP-853).
@@ -36,17 +38,28 @@ def learn(q: Quorum, leader_id: int, epoch: int, address: Address | None = None)
         if address is not None and isinstance(role, Follower) and role.lost:
             q.leader_address = address
         return False
-    if q.leader_id != NO_LEADER:
-        q.fail(f"two leaders in epoch {epoch}: {q.leader_id} and {leader_id}")
-        return True
+    if q.leader_id not in (NO_LEADER, peer_id) or (q.leader_id == peer_id and not reachable):
+        refuse_leader(q, peer_id, leader_id, epoch)
+        return False
     if not reachable:
         return False
+    # Where it is the one that we follow who names another, it never led this epoch.
+    q.leader_id = NO_LEADER
     q.become_follower(epoch, leader_id, address)
     return True
 
 
+def refuse_leader(q: Quorum, peer_id: int, leader_id: int, epoch: int) -> None:
+    """An epoch has one leader. Which of two that are named isn't, can't be told: anybody may have
+    named the first. If it was wrong, an election ends this epoch."""
+    reason = f"two leaders in epoch {epoch}: {q.leader_id} and {leader_id}"
+    q.emit(MessageRefused(peer_id, reason))
+
+
 def on_vote_request(q: Quorum, token: int, request: VoteRequest) -> None:
-    if leads_fork(q, request.candidate.node_id, request.voter):
+    if is_doubted(q, request.candidate.node_id, request.voter):
+        refusal = VoteResponse(ErrorCode.invalid_voter_key, *q.told, granted=False)
+        q.emit(SendResponse(token, refusal))
         return
     error = _vote_error(q, request)
     granted = False
@@ -62,7 +75,7 @@ def on_vote_request(q: Quorum, token: int, request: VoteRequest) -> None:
         elif _grants_vote(q, request):
             granted = True
             q.become_unattached(q.epoch, voted=request.candidate)
-    q.emit(SendResponse(token, VoteResponse(error, q.told_leader_id, q.epoch, granted)))
+    q.emit(SendResponse(token, VoteResponse(error, *q.told, granted)))
 
 
 def _vote_error(q: Quorum, request: VoteRequest) -> ErrorCode:
@@ -85,7 +98,7 @@ def refuses_epoch(q: Quorum, sender_id: int, epoch: int) -> bool:
     that far behind hears of the epoch when it asks the voters itself."""
     if not is_leap(q.epoch, epoch):
         return False
-    q.emit(RequestRefused(sender_id, f"it leaps from epoch {q.epoch} to {epoch}"))
+    q.emit(MessageRefused(sender_id, f"it leaps from epoch {q.epoch} to {epoch}"))
     return True
 
 
@@ -98,17 +111,20 @@ def names(key: ReplicaKey, receiver: ReplicaKey | None) -> bool:
     return None in (receiver.directory_id, key.directory_id) or receiver == key
 
 
-def leads_fork(
+def is_doubted(
     q: Quorum, sender_id: int, receiver: ReplicaKey | None, leads_epoch: int = -1
 ) -> bool:
-    """Whether this node leads what can't be its cluster's quorum. It is stopped then, before what
-    it says of leader and epoch could move the others.
+    """Whether a request says that this node leads what can't be its cluster's quorum. From now on,
+    for a while, nobody hears from us of leader and epoch: one ahead, and the others would follow.
 
     The sender knows the voter of our id by another directory id, so it has voters in its log
     (kraft.version 1), and our disk is another one. That can't be if we lead by configured voters,
     with no set in our log, nor if the sender leads a later epoch: it has everything that was
     committed before. But a candidate, or the leader of an earlier epoch, may not have heard yet
     that our disk was replaced in order.
+
+    Anybody may say so, and a leader that is its quorum's only voter has nobody to ask whether it
+    is true. So it leads on for those who follow it already.
     """
     if not isinstance(q.role, Leader) or receiver is None or names(q.key, receiver):
         return False
@@ -116,12 +132,14 @@ def leads_fork(
         return False
     if q.history.voters_offset is not None and leads_epoch <= q.epoch:
         return False
-    q.fail(
+    q.doubted_until_ms = q.now_ms + q.config.doubt_ms
+    reason = (
         f"this node leads epoch {q.epoch} with directory id {_text(q.key)}, but node {sender_id} "
-        f"of this cluster knows voter {q.node_id} by directory id {_text(receiver)}: this disk was "
-        "formatted to begin a quorum where there is one; format it anew, with "
-        "--no-initial-controllers and without controller.quorum.voters"
+        f"knows voter {q.node_id} by directory id {_text(receiver)}. If node {sender_id} is of "
+        "this cluster, this disk was formatted to begin a quorum where there is one: format it "
+        "anew, with --no-initial-controllers and without controller.quorum.voters"
     )
+    q.emit(MessageRefused(sender_id, reason))
     return True
 
 
@@ -235,7 +253,7 @@ def _current_ballot(q: Quorum, request: VoteRequest) -> Prospective | Candidate 
 
 
 def on_vote_response(q: Quorum, peer_id: int, request: VoteRequest, response: VoteResponse) -> None:
-    if learn(q, response.leader_id, response.epoch, response.leader_address):
+    if learn(q, peer_id, response.leader_id, response.epoch, response.leader_address):
         return
     role = _current_ballot(q, request)
     if role is None or peer_id in role.ballot.votes:

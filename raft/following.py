@@ -9,6 +9,7 @@ from __future__ import annotations
 from raft.effects import (
     AppendFetched,
     FreezeSnapshot,
+    MessageRefused,
     RestartLog,
     SendRequest,
     SyncLog,
@@ -19,6 +20,7 @@ from raft.elections import learn
 from raft.events import SnapshotFrozen
 from raft.log_view import UNKNOWN_END
 from raft.messages import (
+    NO_LEADER,
     FetchedRecords,
     FetchRequest,
     FetchResponse,
@@ -134,7 +136,8 @@ def on_fetch_response(
     slot = _slot_of(q, peer_id, request)
     if slot is not None:
         slot.in_flight = None
-    if learn(q, response.leader_id, response.epoch, response.leader_address) or slot is None:
+    told = response.leader_id, response.epoch, response.leader_address
+    if learn(q, peer_id, *told) or slot is None:
         return
     role = q.role
     if response.error != ErrorCode.none:
@@ -143,6 +146,7 @@ def on_fetch_response(
     if (
         not isinstance(role, Follower)
         or peer_id != role.leader_id
+        or response.leader_id not in (NO_LEADER, peer_id)
         or response.epoch != q.epoch
         or request.epoch != q.epoch
     ):
@@ -151,9 +155,9 @@ def on_fetch_response(
     _heard_leader(q, role)
     slot.next_at_ms = q.now_ms
     if response.diverging is not None:
-        _truncate(q, slot, response.diverging)
+        _truncate(q, role, response.diverging)
     elif response.snapshot is not None:
-        _begin_download(q, peer_id, response.snapshot)
+        _begin_download(q, role, response.snapshot)
     else:
         if response.records is not None:
             _append(q, slot, response.records)
@@ -188,16 +192,29 @@ def _heard_leader(q: Quorum, role: Follower) -> None:
     q.failed_elections = 0
 
 
-def _truncate(q: Quorum, slot: FetchSlot, leader_end: OffsetAndEpoch) -> None:
+def _on_contradiction(q: Quorum, role: Follower, reason: str) -> None:
+    """The leader has not what is committed. If it is one of the voters known here, the quorum has
+    lost what it promised to keep. Any other may be none: a request has named it, perhaps."""
+    if q.is_leader_listed:
+        q.fail(reason)
+        return
+    q.emit(MessageRefused(role.leader_id, reason))
+    role.slot.next_at_ms = q.retry_at_ms()
+    leader_lost(q, stand_at_ms=q.now_ms + q.random_lost_leader_wait_ms())
+
+
+def _truncate(q: Quorum, role: Follower, leader_end: OffsetAndEpoch) -> None:
     offset = q.log.truncation_point(leader_end)
     if offset < q.high_watermark:
-        q.fail(
+        _on_contradiction(
+            q,
+            role,
             f"the leader of epoch {q.epoch} would have us cut committed records: "
-            f"to {offset}, below the high watermark {q.high_watermark}"
+            f"to {offset}, below the high watermark {q.high_watermark}",
         )
         return
     if offset >= q.log.end:
-        slot.next_at_ms = q.retry_at_ms()  # nothing to cut: asking again at once won't help
+        role.slot.next_at_ms = q.retry_at_ms()  # nothing to cut: asking again at once won't help
         return
     q.log.truncate(offset)
     q.emit(TruncateLog(offset, q.log.truncations))
@@ -236,19 +253,22 @@ def on_synced(q: Quorum) -> None:
 # Snapshots
 
 
-def _begin_download(q: Quorum, leader_id: int, snapshot: OffsetAndEpoch) -> None:
+def _begin_download(q: Quorum, role: Follower, snapshot: OffsetAndEpoch) -> None:
     if snapshot.offset < q.high_watermark:
-        q.fail(
+        _on_contradiction(
+            q,
+            role,
             f"the leader of epoch {q.epoch} offers snapshot {snapshot}, which ends below our "
-            f"high watermark {q.high_watermark}"
+            f"high watermark {q.high_watermark}",
         )
         return
     download = q.download
     if download is not None and (
-        download.freezing or (download.snapshot == snapshot and download.leader_id == leader_id)
+        download.freezing
+        or (download.snapshot == snapshot and download.leader_id == role.leader_id)
     ):
         return
-    q.download = SnapshotDownload(snapshot, leader_id)
+    q.download = SnapshotDownload(snapshot, role.leader_id)
 
 
 def on_snapshot_response(
@@ -257,7 +277,8 @@ def on_snapshot_response(
     slot = _slot_of(q, peer_id, request)
     if slot is not None:
         slot.in_flight = None
-    if learn(q, response.leader_id, response.epoch, response.leader_address) or slot is None:
+    told = response.leader_id, response.epoch, response.leader_address
+    if learn(q, peer_id, *told) or slot is None:
         return
     role, download = q.role, q.download
     slot.next_at_ms = q.retry_at_ms()

@@ -74,7 +74,7 @@ def on_response(
         elif isinstance(request, RemoveVoterRequest):
             # The place is free as soon as we have the record that says so.
             role.voter_slot.next_at_ms = q.now_ms + q.config.fetch_max_wait_ms
-    learn(q, response.leader_id, response.epoch, response.leader_address)
+    learn(q, peer_id, response.leader_id, response.epoch, response.leader_address)
 
 
 def on_failed(q: Quorum, peer_id: int, request: VoterChangeRequest) -> None:

@@ -244,7 +244,7 @@ def answer_fetch(
     q.emit(
         SendResponse(
             token,
-            FetchResponse(ErrorCode.none, q.node_id, q.epoch, told, read_from=read_from),
+            FetchResponse(ErrorCode.none, q.told[0], q.epoch, told, read_from=read_from),
         )
     )
 
@@ -291,7 +291,7 @@ def leave_role(q: Quorum, role: Leader) -> None:
         q.emit(
             SendResponse(
                 token,
-                FetchResponse(ErrorCode.not_leader_or_follower, q.told_leader_id, q.epoch),
+                FetchResponse(ErrorCode.not_leader_or_follower, *q.told),
             )
         )
     role.reads, role.parked = [], {}
@@ -307,7 +307,7 @@ def answer_change(
     if change.upgrade:
         q.emit(UpgradeAnswered(change.token, error, message or ""))
         return
-    response = VoterChangeResponse(error, q.told_leader_id, q.epoch, message)
+    response = VoterChangeResponse(error, *q.told, message)
     q.emit(SendResponse(change.token, response))
 
 
@@ -367,7 +367,7 @@ def on_announced(
                 read.asked.pop(peer_id, None)
     elif isinstance(role, Leader):
         announcement.at_ms = q.now_ms + q.config.announce_interval_ms
-        if response.error == ErrorCode.none:
+        if response.error == ErrorCode.none and response.leader_id == q.node_id:
             for read in role.reads:
                 if peer_id in read.asked:
                     read.confirmed[peer_id] = None

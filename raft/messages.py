@@ -17,6 +17,7 @@ from wire.errors import ErrorCode
 Address = tuple[str, int]
 
 NO_LEADER = -1
+UNKNOWN_EPOCH = -1
 UNKNOWN_OFFSET = -1
 # What a fetcher sends that can't say what it knows of the high watermark (Fetch before v18).
 HIGH_WATERMARK_UNSUPPORTED = 2**63 - 1

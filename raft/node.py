@@ -314,13 +314,9 @@ class RaftNode:
         if node_id in self._bootstrap:
             return self._bootstrap[node_id]
         state = self.core.state
-        listed = state.voters.address(node_id, self.config.listener_name)
-        if node_id != state.leader_id or state.leader_address is None:
-            return listed
-        # A leader itself knows best where it is, but for configured addresses, which may be
-        # this node's own way to it.
-        is_static = state.history.kraft_version == 0
-        return listed if is_static and listed is not None else state.leader_address
+        if node_id == state.leader_id:
+            return state.reached_at
+        return state.voters.address(node_id, self.config.listener_name)
 
     def _told_address_of(self, node_id: int) -> tuple[str, int] | None:
         """Where others are told that a member can be reached."""

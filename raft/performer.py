@@ -79,7 +79,7 @@ class Performer:
         self.calls: dict[int, tuple[Later, Call]] = {}
         self.upgrades: dict[int, asyncio.Future[None]] = {}
         self.resigned = asyncio.Event()
-        self._refused_last: fx.RequestRefused | None = None
+        self._refused_last: fx.MessageRefused | None = None
         self.fsyncs = 0
 
     def perform(self, effects: list[fx.Effect]) -> None:
@@ -151,10 +151,10 @@ class Performer:
     def _resigned(self, effect: fx.Resigned) -> None:
         self.resigned.set()
 
-    def _request_refused(self, effect: fx.RequestRefused) -> None:
+    def _message_refused(self, effect: fx.MessageRefused) -> None:
         if effect != self._refused_last:  # a line for each, not for each time that it is repeated
             self._refused_last = effect
-            logger.warning("request_refused", sender=effect.sender_id, reason=effect.reason)
+            logger.warning("message_refused", sender=effect.sender_id, reason=effect.reason)
 
     def _fatal(self, effect: fx.Fatal) -> None:
         self._node.fail(FatalError(effect.exit_code, effect.reason))
@@ -385,7 +385,7 @@ class Performer:
         fx.ProbeVoter: _probe_voter,
         fx.UpgradeAnswered: _upgrade_answered,
         fx.Resigned: _resigned,
-        fx.RequestRefused: _request_refused,
+        fx.MessageRefused: _message_refused,
         fx.Fatal: _fatal,
     }
 

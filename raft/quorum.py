@@ -11,7 +11,6 @@ from enum import Enum
 
 MAX_EPOCH = 2**31 - 1  # Kafka's epochs are int32
 _HIGH_EPOCH = 2**30
-_MOST_ELECTIONS_MISSED = 1024
 
 
 class Outcome(Enum):
@@ -47,9 +46,10 @@ def is_leap(own_epoch: int, epoch: int) -> bool:
     that following it would leave too few to elect leaders with.
 
     No quorum gets to the upper half of the epochs in years, but anybody's one Vote request may
-    name an epoch there. Below it a node may be any number of epochs behind.
+    name an epoch there. Below it a node may be any number of epochs behind; in it one request
+    raises the epoch by one, and costs a sync of the disk.
     """
-    return epoch > _HIGH_EPOCH and epoch > own_epoch + _MOST_ELECTIONS_MISSED
+    return epoch > _HIGH_EPOCH and epoch > own_epoch + 1
 
 
 def replicated_offset(end_offsets: Iterable[int]) -> int:

@@ -8,12 +8,13 @@ otherwise it is parked until there are, or its wait is over.
 from __future__ import annotations
 
 from raft.effects import SendResponse
-from raft.elections import leads_fork, learn, names, refuses_epoch
+from raft.elections import is_doubted, learn, names, refuse_leader, refuses_epoch
 from raft.following import leader_lost
 from raft.leading import answer_fetch, commit, fetching, heard_from, progress_of
 from raft.log_view import Diverging, NeedsSnapshot
 from raft.messages import (
     HIGH_WATERMARK_UNSUPPORTED,
+    NO_LEADER,
     Address,
     BeginEpochRequest,
     BeginEpochResponse,
@@ -51,12 +52,12 @@ def on_fetch(q: Quorum, token: int, request: FetchRequest) -> None:
         error = ErrorCode.invalid_request
     role = q.role
     if error != ErrorCode.none or not isinstance(role, Leader):
-        q.emit(SendResponse(token, FetchResponse(error, q.told_leader_id, q.epoch)))
+        q.emit(SendResponse(token, FetchResponse(error, *q.told)))
         return
     position = q.log.check_position(request.offset, request.last_epoch)
     if isinstance(position, Diverging | NeedsSnapshot):
         told = q.high_watermark if role.committed_in_epoch else -1
-        response = FetchResponse(ErrorCode.none, q.node_id, q.epoch, told)
+        response = FetchResponse(ErrorCode.none, q.told[0], q.epoch, told)
         if isinstance(position, Diverging):
             response = response._replace(diverging=position.end)
         else:
@@ -146,37 +147,36 @@ def on_fetch_snapshot(q: Quorum, token: int, request: FetchSnapshotRequest) -> N
     q.emit(
         SendResponse(
             token,
-            FetchSnapshotResponse(
-                error, q.told_leader_id, q.epoch, request.snapshot, request.position
-            ),
+            FetchSnapshotResponse(error, *q.told, request.snapshot, request.position),
         )
     )
 
 
 def on_begin_epoch(q: Quorum, token: int, request: BeginEpochRequest) -> None:
-    if leads_fork(q, request.leader_id, request.voter, request.epoch):
+    if is_doubted(q, request.leader_id, request.voter, request.epoch):
+        q.emit(SendResponse(token, BeginEpochResponse(ErrorCode.invalid_voter_key, *q.told)))
         return
     error = _announcement_error(q, request.leader_id, request.epoch, request.leader_address)
     if error == ErrorCode.none:
-        learn(q, request.leader_id, request.epoch, request.leader_address)
+        learn(q, request.leader_id, request.leader_id, request.epoch, request.leader_address)
         if request.leader_id == q.leader_id and request.leader_address is not None:
             q.leader_address = request.leader_address  # it knows best where it is
         if not names(q.key, request.voter):
             error = ErrorCode.invalid_voter_key
-    q.emit(SendResponse(token, BeginEpochResponse(error, q.told_leader_id, q.epoch)))
+    q.emit(SendResponse(token, BeginEpochResponse(error, *q.told)))
 
 
 def on_end_epoch(q: Quorum, token: int, request: EndEpochRequest) -> None:
     """The leader resigned: stand when our place among its successors says."""
     error = _announcement_error(q, request.leader_id, request.epoch)
     if error == ErrorCode.none:
-        learn(q, request.leader_id, request.epoch)
+        learn(q, request.leader_id, request.leader_id, request.epoch)
         role = q.role
         if isinstance(role, Follower) and role.leader_id == request.leader_id:
             place = next((i for i, key in enumerate(request.successors) if names(q.key, key)), -1)
             wait_ms = backoff_ms(place, q.config.election_backoff_max_ms, len(q.voters))
             leader_lost(q, stand_at_ms=q.now_ms + wait_ms)
-    q.emit(SendResponse(token, EndEpochResponse(error, q.told_leader_id, q.epoch)))
+    q.emit(SendResponse(token, EndEpochResponse(error, *q.told)))
 
 
 def _announcement_error(
@@ -187,6 +187,9 @@ def _announcement_error(
     if refuses_epoch(q, leader_id, epoch):
         return ErrorCode.invalid_request
     if leader_id < 0 or leader_id == q.node_id:
+        return ErrorCode.invalid_request
+    if epoch == q.epoch and q.leader_id not in (NO_LEADER, leader_id):
+        refuse_leader(q, leader_id, leader_id, epoch)
         return ErrorCode.invalid_request
     # A leader that isn't among our voters may be among those of a log longer than ours.
     known = q.voters.get(leader_id) is not None or leader_id == q.leader_id or address is not None

@@ -35,7 +35,7 @@ from raft.effects import (
     VotersInForce,
 )
 from raft.log_view import LogView
-from raft.messages import NO_LEADER, Address
+from raft.messages import NO_LEADER, UNKNOWN_EPOCH, Address
 from raft.quorum import MAX_EPOCH
 from raft.roles import (
     Announcement,
@@ -96,6 +96,12 @@ class QuorumConfig:
         return self.fetch_timeout_ms // 2
 
     @property
+    def doubt_ms(self) -> int:
+        """How long a leader tells nobody that it leads after somebody knew it by another disk:
+        longer than a quorum takes to lose a leader and to ask every voter again."""
+        return 2 * self.check_quorum_ms
+
+    @property
     def voter_change_ms(self) -> int:
         """How long a change of the voters may take, and a voter waits to ask for it again."""
         return self.fetch_timeout_ms
@@ -134,6 +140,7 @@ class Quorum:
         # Set while part of our log, durable once, is missing: until it is back we take no part.
         self.needs_end = needs_end
         self.leaving = False
+        self.doubted_until_ms = 0
         self.failed_elections = 0
         self.download: SnapshotDownload | None = None
         self.now_ms = 0
@@ -169,6 +176,32 @@ class Quorum:
     def told_leader_id(self) -> int:
         """The leader that we tell others of: one that has resigned isn't one."""
         return NO_LEADER if isinstance(self.role, ResignedLeader) else self.leader_id
+
+    @property
+    def told(self) -> tuple[int, int]:
+        """Leader and epoch as we tell others of them; as long as we may lead a fork of the quorum,
+        nothing that could move its members."""
+        if isinstance(self.role, Leader) and self.now_ms < self.doubted_until_ms:
+            return NO_LEADER, UNKNOWN_EPOCH
+        return self.told_leader_id, self.epoch
+
+    @property
+    def reached_at(self) -> Address | None:
+        """Where the leader is reached from here, if anybody or anything has told."""
+        listed = self.voters.address(self.leader_id, self.config.listener_name)
+        if self.leader_address is None:
+            return listed
+        # A leader itself knows best where it is, but for configured addresses, which may be
+        # this node's own way to it.
+        is_static = self.history.kraft_version == 0
+        return listed if is_static and listed is not None else self.leader_address
+
+    @property
+    def is_leader_listed(self) -> bool:
+        """Whether the leader is a voter, and reached where the voter set says: any other may be
+        one that a stranger's request has named."""
+        listed = self.voters.address(self.leader_id, self.config.listener_name)
+        return self.voters.get(self.leader_id) is not None and self.reached_at == listed
 
     def others(self) -> list[ReplicaKey]:
         return self.voters.others(self.node_id)

@@ -53,7 +53,7 @@ def on_request(q: Quorum, token: int, request: VoterChangeRequest) -> None:
         # Who asks here waits for nothing: the record, where there is one, will reach it.
         refusal = _update(q, role, request) or _Refusal(ErrorCode.none, None)
     if refusal is not None:
-        response = VoterChangeResponse(refusal.error, q.told_leader_id, q.epoch, refusal.message)
+        response = VoterChangeResponse(refusal.error, *q.told, refusal.message)
         q.emit(SendResponse(token, response))
 
 

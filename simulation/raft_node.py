@@ -317,9 +317,9 @@ class SimulatedMember:
     def _resigned(self, effect: fx.Resigned) -> None:
         self.world.counts["resignations"] += 1
 
-    def _request_refused(self, effect: fx.RequestRefused) -> None:
+    def _message_refused(self, effect: fx.MessageRefused) -> None:
         self.world.checks.require(
-            False, "members' requests make sense", self.node_id, effect.sender_id, effect.reason
+            False, "what members say makes sense", self.node_id, effect.sender_id, effect.reason
         )
 
     def _fatal(self, effect: fx.Fatal) -> None:
@@ -347,7 +347,7 @@ class SimulatedMember:
         fx.ProbeVoter: _probe_voter,
         fx.UpgradeAnswered: _upgrade_answered,
         fx.Resigned: _resigned,
-        fx.RequestRefused: _request_refused,
+        fx.MessageRefused: _message_refused,
         fx.Fatal: _fatal,
     }
 

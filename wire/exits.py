@@ -34,7 +34,8 @@ MEANINGS: Final = {
     EXIT_UNSUPPORTED_LEVEL: "a feature level in the metadata log is above what this version knows",
     EXIT_UNREADABLE_LOG: "a committed metadata record can't be decoded",
     EXIT_NO_BOOTSTRAP: "an empty metadata log and no usable bootstrap.checkpoint",
-    EXIT_PROTOCOL_BROKEN: "another member broke a rule of the quorum, such as two leaders an epoch",
+    EXIT_PROTOCOL_BROKEN: "another member broke a rule of the quorum, such as a leader without "
+    "what is committed",
     EXIT_LOG_DAMAGED: "the metadata log or quorum-state is damaged and can't be healed from others",
     EXIT_METADATA_DISK_FAILED: "the disk under the metadata log failed",
     EXIT_NO_EPOCH_LEFT: "the quorum is in the last epoch that there is, and its leader is gone",

@@ -181,7 +181,8 @@ class Core:
         """The leader answers the fetch in flight."""
         slot = self.q.role.slot
         assert isinstance(slot.in_flight, FetchRequest), slot
-        response = FetchResponse(NONE, self.q.leader_id, self.q.epoch, **fields)
+        told = {"error": NONE, "leader_id": self.q.leader_id, "epoch": self.q.epoch}
+        response = FetchResponse(**{**told, **fields})
         return self.tell(ResponseReceived(slot.peer_id, slot.in_flight, response))
 
     def append(self, count=1):

@@ -10,6 +10,7 @@ from raft.effects import ElectionState
 from raft.events import RequestFailed, Resign, ResponseReceived, ServeParked
 from raft.messages import (
     BeginEpochRequest,
+    BeginEpochResponse,
     EndEpochRequest,
     FetchRequest,
     FetchResponse,
@@ -192,12 +193,37 @@ def test_who_is_no_voter_leads_nobody():
     assert Core().ask(BeginEpochRequest(None, 9, 5)).error == ErrorCode.invalid_request
 
 
-def test_two_leaders_in_one_epoch_stop_the_node():
-    """BeginQuorumEpoch handling: another leader in a known epoch is a fatal inconsistency."""
+@pytest.mark.parametrize("kind", [BeginEpochRequest, EndEpochRequest])
+def test_a_second_leader_in_one_epoch_isnt_heeded(kind):
+    """BeginQuorumEpoch handling: another leader in a known epoch is inconsistent. (In Kafka the
+    node ends, but anybody can send this.)"""
     core = Core()
     core.follow(2, 5)
-    core.ask(BeginEpochRequest(None, 3, 5))
-    assert "two leaders in epoch 5" in core.of(fx.Fatal)[0].reason
+    request = kind(None, 3, 5) if kind is BeginEpochRequest else kind(3, 5, (key(1),))
+    answer = core.ask(request)
+    assert (answer.error, answer.leader_id) == (ErrorCode.invalid_request, 2)
+    assert "two leaders in epoch 5: 2 and 3" in core.of(fx.MessageRefused)[0].reason
+    assert (core.role, core.q.leader_id, core.q.role.lost) == ("Follower", 2, False)
+
+
+def test_a_third_ones_word_of_a_second_leader_isnt_heeded():
+    """Fetch handling: the answer to a request to one that isn't the leader."""
+    core = Core()
+    core.follow(2, 5)
+    asked = BeginEpochRequest(None, 1, 5)
+    core.tell(ResponseReceived(3, asked, BeginEpochResponse(NONE, 3, 5)))
+    assert "two leaders in epoch 5: 2 and 3" in core.of(fx.MessageRefused)[0].reason
+    assert core.q.leader_id == 2
+
+
+def test_a_leader_who_names_another_for_its_epoch_never_led():
+    """Somebody said it leads, and it says itself that it doesn't: the one it names is followed."""
+    core = Core()
+    core.ask(BeginEpochRequest(None, 2, 5))
+    core.fetched(error=ErrorCode.not_leader_or_follower, leader_id=3)
+    assert not core.of(fx.MessageRefused)
+    assert (core.role, core.q.leader_id) == ("Follower", 3)
+    assert core.sent(FetchRequest)[0][0] == 3
 
 
 # EndQuorumEpoch
@@ -456,6 +482,22 @@ def test_committed_records_are_never_cut():
     core.sync()
     core.fetched(diverging=OffsetAndEpoch(2, 5))
     assert "below the high watermark 3" in core.of(fx.Fatal)[0].reason
+
+
+@pytest.mark.parametrize(
+    "demand", [{"diverging": OffsetAndEpoch(2, 5)}, {"snapshot": OffsetAndEpoch(2, 5)}]
+)
+def test_a_leader_that_only_a_request_has_named_ends_nobody(demand):
+    """The same of one that is no voter: it is left, and what is committed stays."""
+    core = Core()
+    core.ask(BeginEpochRequest(None, 9, 5, ("host", 9)))
+    core.fetched(records=records(0, (5, 4)), high_watermark=3)
+    core.sync()
+    core.fetched(**demand)
+    assert "high watermark 3" in core.of(fx.MessageRefused)[0].reason
+    assert not core.of(fx.Fatal)
+    assert (core.role, core.q.role.lost, core.q.log.end) == ("Follower", True, 4)
+    assert (core.pass_ms(200), core.role)[1] == "Prospective"
 
 
 def test_the_high_watermark_follows_the_leaders_within_our_log():
