@@ -1,7 +1,7 @@
 """`pykraft log dump`: decodes segments and snapshots of any Kafka log directory.
 
-Records of the metadata log and of snapshots are shown in their schemas' field names; all other
-records with key and value as they are. Needs neither pyspark nor numpy.
+Records of the metadata log, of snapshots and of `__consumer_offsets` are shown in their schemas'
+field names; all other records with key and value as they are. Needs neither pyspark nor numpy.
 """
 
 from __future__ import annotations
@@ -13,18 +13,21 @@ import re
 import sys
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Any, TextIO
 
 from metadata import records as metadata_records
 from metadata.records import name_of, to_json
 from spark_audit.control import control_json
 from spark_audit.walk import Damage, merge, walk
+from wire import group_records
 from wire.batch import BatchHeader, Record, decode_records, read_header
 from wire.control import decode_control
 from wire.errors import DecodeError
 
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _METADATA = "__cluster_metadata"
+_GROUPS = re.compile(r"^__consumer_offsets-\d+$")
 _LOG = re.compile(r"\.(log|checkpoint)$")
 _CHECKPOINT = re.compile(r"^(\d{20}-\d{10}|bootstrap)\.checkpoint$")
 
@@ -83,9 +86,19 @@ def _is_dumped(directory: str, name: str) -> bool:
     return name.endswith(".log") or bool(_CHECKPOINT.match(name))
 
 
-def _is_metadata(path: str) -> bool:
+class Content(Enum):
+    """What a file's records are."""
+
+    METADATA = 1
+    GROUPS = 2
+    OTHER = 3
+
+
+def _content_of(path: str) -> Content:
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-    return path.endswith(".checkpoint") or folder.startswith(_METADATA)
+    if path.endswith(".checkpoint") or folder.startswith(_METADATA):
+        return Content.METADATA
+    return Content.GROUPS if _GROUPS.match(folder) else Content.OTHER
 
 
 def dump_file(path: str, name: str) -> Iterator[dict[str, Any]]:
@@ -93,7 +106,7 @@ def dump_file(path: str, name: str) -> Iterator[dict[str, Any]]:
 
     OSError where the file can't be read.
     """
-    is_metadata = _is_metadata(path)
+    content = _content_of(path)
     with open(path, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             return
@@ -104,7 +117,7 @@ def dump_file(path: str, name: str) -> Iterator[dict[str, Any]]:
                     yield from _damaged_header(name, data, item)
                     yield _damage_line(name, item.position, item.code, item.detail)
                 else:
-                    yield from _batch_lines(name, data, item, is_metadata)
+                    yield from _batch_lines(name, data, item, content)
 
 
 def _damage_line(file: str, position: int, code: str, detail: str) -> dict[str, Any]:
@@ -123,7 +136,7 @@ def _damaged_header(file: str, data: mmap.mmap, damage: Damage) -> Iterator[dict
 
 
 def _batch_lines(
-    file: str, data: mmap.mmap, position: int, is_metadata: bool
+    file: str, data: mmap.mmap, position: int, content: Content
 ) -> Iterator[dict[str, Any]]:
     size = int.from_bytes(data[position + 8 : position + 12], "big") + 12
     batch = data[position : position + size]
@@ -134,7 +147,7 @@ def _batch_lines(
         return
     yield _batch_line(file, position, header)
     # Compaction takes records out of batches, but never from the metadata log.
-    if is_metadata and header.count != header.last_offset_delta + 1:
+    if content is Content.METADATA and header.count != header.last_offset_delta + 1:
         detail = f"{header.count} records, last delta {header.last_offset_delta}"
         yield _damage_line(file, position, "count-mismatch", detail)
     try:
@@ -145,7 +158,7 @@ def _batch_lines(
     for record in records:
         line = _record_line(file, header, record)
         try:
-            _decode_into(line, header, record, is_metadata)
+            _decode_into(line, header, record, content)
         except DecodeError as error:
             yield line
             detail = f"offset {record.offset}: {error}"
@@ -199,7 +212,7 @@ def _record_line(file: str, header: BatchHeader, record: Record) -> dict[str, An
 
 
 def _decode_into(
-    line: dict[str, Any], header: BatchHeader, record: Record, is_metadata: bool
+    line: dict[str, Any], header: BatchHeader, record: Record, content: Content
 ) -> None:
     """Fills in type, version and data where the record's type is known; DecodeError."""
     if header.is_control:
@@ -208,7 +221,7 @@ def _decode_into(
         if control.entity is None:
             return
         line["data"] = control_json(control.entity)
-    elif is_metadata:
+    elif content is Content.METADATA:
         if record.value is None:
             raise DecodeError("a metadata record without a value")
         decoded = metadata_records.decode(record.value)
@@ -216,9 +229,28 @@ def _decode_into(
         if isinstance(decoded.record, metadata_records.UnknownRecord):
             return
         line["data"] = to_json(decoded.record, decoded.version)
+    elif content is Content.GROUPS:
+        _decode_group(line, record)
+        if line["data"] is None:
+            return
     else:
         return
     line["key"] = line["value"] = None
+
+
+def _decode_group(line: dict[str, Any], record: Record) -> None:
+    """The same of a record of `__consumer_offsets`; a tombstone has no version."""
+    if record.key is None:
+        raise DecodeError("a group's record without a key")
+    key, value = group_records.decode(record.key, record.value)
+    if isinstance(key, group_records.UnknownKey):
+        line["type"] = f"Unknown{key.version}"
+        return
+    line["type"] = key.NAME
+    line["data"] = {"key": group_records.to_json(key), "value": None}
+    if value is not None and record.value is not None:
+        line["version"] = int.from_bytes(record.value[:2], "big")
+        line["data"]["value"] = group_records.to_json(value, line["version"])
 
 
 def _text(line: dict[str, Any]) -> str:
@@ -242,7 +274,8 @@ def _text(line: dict[str, Any]) -> str:
             f"{''.join(f', {mark}' for mark in marks)}{producer}"
         )
     head = f"  {line['offset']} (epoch {line['epoch']}, time {line['timestamp']})"
-    if line["type"] is not None and line["data"] is not None:
-        return f"{head} {line['type']} v{line['version']} {jsonlib.dumps(line['data'])}"
-    kind = "" if line["type"] is None else f" {line['type']} v{line['version']}"
+    version = "" if line["version"] is None else f" v{line['version']}"
+    kind = "" if line["type"] is None else f" {line['type']}{version}"
+    if kind and line["data"] is not None:
+        return f"{head}{kind} {jsonlib.dumps(line['data'])}"
     return f"{head}{kind} key {line['key']} value {line['value']}"

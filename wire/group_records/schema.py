@@ -182,7 +182,7 @@ def array(item: Type, nullable: bool = False) -> Type:
 class Struct(NamedTuple):
     """A field that holds another dataclass, or an array of them, in the version of its record.
 
-    `nullable` is for a single one: a byte before it says whether it is there.
+    `nullable` is for a single one in a tagged field: a varint before it says whether it is there.
     """
 
     cls: Any
@@ -199,11 +199,11 @@ class Struct(NamedTuple):
 
 def _nullable_struct(inner: Codec) -> Codec:
     def read(buffer: bytes, position: int) -> tuple[Any, int]:
-        marker, start = INT8.legacy.read(buffer, position)
-        return (None, start) if marker < 0 else inner.read(buffer, start)
+        there, start = _read_uvarint(buffer, position)
+        return inner.read(buffer, start) if there else (None, start)
 
     def write(out: bytearray, value: Any) -> None:
-        out += b"\xff" if value is None else b"\x01"
+        put_uvarint(out, value is not None)
         if value is not None:
             inner.write(out, value)
 
@@ -218,17 +218,20 @@ def kafka(
     tag: int | None = None,
     default: Any = MISSING,
     ignorable: bool = False,
+    absent: Any = MISSING,
     name: str | None = None,
 ) -> Any:
     """Declare a field that the versions `since` to `until` carry; `default` is what it is in the
-    others, or when its tag is not there. Writing a version that lacks it fails unless it is at its
-    default or `ignorable`. `name` is Kafka's name where that is another one."""
+    others, and writing one of those fails unless the field is at its default or `ignorable`. What a
+    tagged field is where its tag isn't written is `absent`, by default the same. `name` is Kafka's
+    name where that is another one."""
     metadata = {
         "kind": kind,
         "since": since,
         "until": until,
         "tag": tag,
         "ignorable": ignorable,
+        "absent": default if absent is MISSING else absent,
         "name": name,
     }
     if default is MISSING:
@@ -241,6 +244,11 @@ def kafka_name(item: Any) -> str:
     first, *rest = item.name.split("_")
     camel = first + "".join(part.capitalize() for part in rest)
     return str(item.metadata["name"] or camel)
+
+
+def is_left_out(item: Any, value: Any) -> bool:
+    """Whether a field with this value is a tagged one that isn't written."""
+    return item.metadata["tag"] is not None and bool(value == item.metadata["absent"])
 
 
 def fields_in(cls: Any, version: int) -> list[Any]:
@@ -298,9 +306,10 @@ def struct_codec(cls: Any, version: int, flexible: bool) -> Codec:
     with_tag = [(item, codec) for item, codec in codecs if item.metadata["tag"] is not None]
     with_tag.sort(key=lambda pair: pair[0].metadata["tag"])
     tagged = {item.metadata["tag"]: (item.name, codec.read) for item, codec in with_tag}
+    absent_tags = {item.name: item.metadata["absent"] for item, _ in with_tag}
 
     def read(buffer: bytes, position: int) -> tuple[Any, int]:
-        values: dict[str, Any] = {}
+        values = absent_tags.copy()
         place = ""
         try:
             for name, read_value, place in reads:  # noqa: B007 the error says where it was
@@ -325,11 +334,12 @@ def struct_codec(cls: Any, version: int, flexible: bool) -> Codec:
 
 
 def _write_tags(out: bytearray, value: Any, with_tag: list[tuple[Any, Codec]]) -> None:
-    chosen = [pair for pair in with_tag if getattr(value, pair[0].name) != pair[0].default]
+    found = [(item, codec, getattr(value, item.name)) for item, codec in with_tag]
+    chosen = [one for one in found if not is_left_out(one[0], one[2])]
     put_uvarint(out, len(chosen))
-    for item, codec in chosen:
+    for item, codec, content in chosen:
         payload = bytearray()
-        codec.write(payload, getattr(value, item.name))
+        codec.write(payload, content)
         put_uvarint(out, item.metadata["tag"])
         put_uvarint(out, len(payload))
         out += payload

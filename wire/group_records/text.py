@@ -8,18 +8,18 @@ from dataclasses import is_dataclass
 from typing import Any
 from uuid import UUID
 
-from wire.group_records.schema import fields_in, kafka_name
+from wire.group_records.schema import fields_in, is_left_out, kafka_name
 from wire.group_records.types import GroupKey, GroupValue
 from wire.uuids import to_text
 
 
 def to_json(entity: GroupKey | GroupValue, version: int = 0) -> dict[str, Any]:
-    """The fields that the version carries, of a value its own version, of a key 0. A tagged field
-    at its default is left out, as on the wire."""
+    """The fields that the version carries, of a value its own version, of a key 0. What
+    isn't written is left out."""
     found = {}
     for item in fields_in(type(entity), version):
         value = getattr(entity, item.name)
-        if item.metadata["tag"] is None or value != item.default:
+        if not is_left_out(item, value):
             found[kafka_name(item)] = _plain(value, version)
     return found
 

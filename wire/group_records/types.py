@@ -218,6 +218,9 @@ class ClassicMemberMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerGroupMemberMetadataValue(GroupValue):
+    """`classic_member_metadata` is None of a member that speaks the newer protocol, which is
+    written: to Kafka's code, a missing tag is an empty one."""
+
     instance_id: str | None = kafka(NULLABLE_STRING)
     rack_id: str | None = kafka(NULLABLE_STRING)
     client_id: str = kafka(STRING)
@@ -227,7 +230,10 @@ class ConsumerGroupMemberMetadataValue(GroupValue):
     rebalance_timeout_ms: int = kafka(INT32, default=-1)
     server_assignor: str | None = kafka(NULLABLE_STRING)
     classic_member_metadata: ClassicMemberMetadata | None = kafka(
-        Struct(ClassicMemberMetadata, many=False, nullable=True), tag=0, default=None
+        Struct(ClassicMemberMetadata, many=False, nullable=True),
+        tag=0,
+        default=None,
+        absent=ClassicMemberMetadata(session_timeout_ms=0, supported_protocols=()),
     )
 
 
@@ -287,12 +293,12 @@ class ConsumerGroupCurrentMemberAssignmentKey(GroupKey):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnedPartitions:
     """Partitions of a topic that a member owns. `assignment_epochs` (KIP-1251): the member's epoch
-    at which each was assigned to it, None where an older broker wrote the record."""
+    at which each was assigned to it, empty where an older broker wrote the record."""
 
     topic_id: UUID = kafka(UUID_TYPE)
     partitions: tuple[int, ...] = kafka(array(INT32))
     assignment_epochs: tuple[int, ...] | None = kafka(
-        array(INT32, nullable=True), tag=0, default=None
+        array(INT32, nullable=True), tag=0, default=()
     )
 
 

@@ -14,6 +14,7 @@ from audit_logs import LogWriter
 from metadata.image import EMPTY
 from metadata.records import ConfigRecord, FeatureLevelRecord, NoOpRecord
 from pykraft.log_dump import dump
+from wire import group_records
 from wire.batch import build_batch
 from wire.control import encode_end_txn_marker
 
@@ -124,6 +125,37 @@ def test_damage_is_told_in_its_place(tmp_path: Path) -> None:
         True,
     ]
     assert [line["offset"] for line in found if line["kind"] == "record"] == [0, 2, 3]
+
+
+def test_records_of_groups_in_kafkas_names(tmp_path: Path) -> None:
+    folder = tmp_path / "__consumer_offsets-7"
+    folder.mkdir()
+    key = group_records.OffsetCommitKey("billing", "orders", 3)
+    value = group_records.OffsetCommitValue(41, 2, "m", 9)
+    key_bytes = group_records.encode_key(key)
+    records = [
+        (5, key_bytes, group_records.encode_value(value), ()),
+        (6, key_bytes, None, ()),
+        (7, b"\x00\x0bof a share group", b"v", ()),
+        (8, key_bytes, b"\x00\x09", ()),
+    ]
+    (folder / "00000000000000000000.log").write_bytes(build_batch(records))
+    _, commit, gone, unknown, broken, damage = lines(folder)
+    names = {"group": "billing", "topic": "orders", "partition": 3}
+    assert (commit["type"], commit["version"], commit["key"]) == ("OffsetCommit", 4, None)
+    assert commit["data"] == {
+        "key": names,
+        "value": {"offset": 41, "leaderEpoch": 2, "metadata": "m", "commitTimestamp": 9},
+    }
+    assert (gone["type"], gone["version"]) == ("OffsetCommit", None)
+    assert gone["data"] == {"key": names, "value": None}
+    assert (unknown["type"], unknown["data"]) == ("Unknown11", None)
+    assert b64decode(unknown["value"]) == b"v"
+    assert b64decode(broken["key"]) == key_bytes
+    assert (damage["code"], "offset 3: " in damage["detail"]) == ("undecodable", True)
+    out = io.StringIO()
+    assert dump([folder], False, out) == 0
+    assert "  1 (epoch -1, time 6) OffsetCommit {" in out.getvalue()
 
 
 def test_bad_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
