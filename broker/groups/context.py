@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from uuid import UUID
 
 from broker.groups.effects import Answer, Append, Effect, Log, Producer, StoredRecord
-from broker.groups.events import Request
+from broker.groups.events import Request, Topic
 from broker.groups.group import Group
 from broker.groups.refusals import failed_append
 from broker.groups.settings import GroupSettings
@@ -43,6 +43,7 @@ class Context:
         "settings",
         "speculation",
         "timers",
+        "topics",
         "wall_ms",
     )
 
@@ -52,6 +53,8 @@ class Context:
         self.timers = Timers()
         self.speculation = Speculation()
         self.groups: Versioned[str, Group] = Versioned(self.speculation)
+        # The topics of the newest metadata image, by name.
+        self.topics: Mapping[str, Topic] = {}
         self.now_ms = 0
         self.wall_ms = 0
         self.effects: list[Effect] = []

@@ -1,0 +1,173 @@
+"""One coordinator: the door to the groups of one partition of `__consumer_offsets`.
+
+See the package's text for how a shell uses it. Requests go where the group's type says: those of
+the classic protocol to `classic` and `classic_members`, unless a group of the consumer protocol has
+the id, which then speaks the classic one for that member (KIP-848's migration); those for offsets
+and whole groups to `offsets` and `overview`, which know no types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+from broker.groups import events as e
+from broker.groups.classic import Rebalances
+from broker.groups.classic_group import ClassicGroup
+from broker.groups.classic_members import Members
+from broker.groups.context import Context
+from broker.groups.effects import Effect
+from broker.groups.group import Group
+from broker.groups.offset_store import OffsetKey
+from broker.groups.offsets import Offsets
+from broker.groups.overview import Overview
+from broker.groups.refusals import refusal
+from broker.groups.settings import GroupSettings
+from wire.errors import ErrorCode
+from wire.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+    UnknownKey,
+    decode,
+)
+
+
+class _Stage(Enum):
+    LOADING = "loading"
+    SERVING = "serving"
+    RESIGNED = "resigned"
+
+
+class GroupCoordinator:
+    """See the module. `new_uuid` is the only source of chance."""
+
+    def __init__(self, settings: GroupSettings, new_uuid: Callable[[], UUID]) -> None:
+        self._context = context = Context(settings, new_uuid)
+        self._rebalances = Rebalances(context)
+        self._members = Members(context, self._rebalances)
+        self._offsets = Offsets(context, self._rebalances.keep_alive)
+        self._overview = Overview(context, self._offsets)
+        self._stage = _Stage.LOADING
+        self._requests: dict[type, Callable[[Any], None]] = {
+            e.JoinGroup: self._join,
+            e.SyncGroup: lambda r: self._members.sync(r, self._classic(r)),
+            e.Heartbeat: lambda r: self._members.heartbeat(r, self._classic(r)),
+            e.LeaveGroup: lambda r: self._members.leave(r, self._classic(r)),
+            e.OffsetCommit: lambda r: self._offsets.commit(r, self._group(r)),
+            e.TxnOffsetCommit: lambda r: self._offsets.commit_in_transaction(r, self._group(r)),
+            e.OffsetFetch: self._offsets.fetch,
+            e.OffsetDelete: lambda r: self._offsets.delete(r, self._group(r)),
+            e.ListGroups: self._overview.list,
+            e.DescribeGroups: self._overview.describe,
+            e.DeleteGroups: self._overview.delete,
+        }
+        self._world: dict[type, Callable[[Any], None]] = {
+            e.Loaded: self._loaded,
+            e.Appended: lambda ev: context.speculation.appended(ev.token, ev.log_end),
+            e.AppendFailed: lambda ev: context.speculation.failed(ev.token, ev.error),
+            e.Committed: lambda ev: context.speculation.committed(ev.high_watermark),
+            e.TransactionEnded: self._offsets.end_transaction,
+            e.TopicsKnown: self._topics_known,
+            e.TopicsDeleted: lambda ev: self._offsets.topics_deleted(ev.topics),
+            e.Tick: lambda ev: context.timers.run(context.now_ms),
+            e.Resigned: self._resigned,
+        }
+
+    # -- the door --------------------------------------------------------------------------------
+
+    def handle(self, event: e.Event, now_ms: int, wall_ms: int) -> list[Effect]:
+        """Takes one event in; answers with what must now be done, in order."""
+        context = self._context
+        context.now_ms, context.wall_ms = now_ms, wall_ms
+        context.effects = effects = []
+        kind = type(event)
+        if kind not in self._requests:
+            self._world[kind](event)
+        elif self._stage is _Stage.SERVING:
+            self._requests[kind](event)
+        else:
+            self._turn_away(event)  # type: ignore[arg-type]
+        assert not context.speculation.touched, f"{event} changed state without a record"
+        return effects
+
+    def next_deadline_ms(self) -> int | None:
+        """When a Tick must be handed in at the latest, by the monotonic clock; None for never."""
+        return self._context.timers.next_ms() if self._stage is _Stage.SERVING else None
+
+    def replay(self, offset: int, key: bytes, value: bytes | None, producer_id: int) -> None:
+        """A record of the log while loading; DecodeError on bytes that are not a record."""
+        found, content = decode(key, value)
+        if isinstance(found, OffsetCommitKey | LegacyOffsetCommitKey):
+            self._replay_offset(
+                OffsetKey(found.group_id, found.topic, found.partition), value, producer_id
+            )
+        elif isinstance(found, GroupMetadataKey):
+            assert content is None or isinstance(content, GroupMetadataValue)
+            self._rebalances.replay(found.group_id, content)
+        else:
+            assert isinstance(found, UnknownKey)
+
+    def end_transaction(self, producer_id: int, committed: bool) -> None:
+        """A transaction marker in the log while loading."""
+        self._offsets.store.end_transaction(producer_id, committed, live=False)
+
+    # -- loading and its end ---------------------------------------------------------------------
+
+    def _replay_offset(self, key: OffsetKey, value: bytes | None, producer_id: int) -> None:
+        store = self._offsets.store
+        if value is None:
+            store.remove(key, live=False)
+            return
+        if self._context.groups.get(key.group_id) is None:
+            # Nobody ever joined it.
+            self._context.groups.load(key.group_id, ClassicGroup(key.group_id))
+        producer = None if producer_id == e.NO_PRODUCER else producer_id
+        store.put(key, value, producer, live=False)
+
+    def _loaded(self, event: e.Loaded) -> None:
+        self._stage = _Stage.SERVING
+        for _, group in list(self._context.groups.items()):
+            if isinstance(group, ClassicGroup):
+                self._rebalances.loaded(group)
+        self._offsets.loaded()
+
+    def _resigned(self, event: e.Resigned) -> None:
+        self._stage = _Stage.RESIGNED
+        for _, group in self._context.groups.items():
+            if isinstance(group, ClassicGroup):
+                self._rebalances.disband(group, ErrorCode.not_coordinator)
+        self._context.speculation.abandon(ErrorCode.not_leader_or_follower)
+
+    def _topics_known(self, event: e.TopicsKnown) -> None:
+        self._context.topics = event.topics
+
+    def _turn_away(self, request: e.Request) -> None:
+        if self._stage is _Stage.RESIGNED:
+            answer = refusal(request, ErrorCode.not_coordinator)
+        elif isinstance(request, e.Heartbeat):
+            # Its session has not begun, whoever it is: nothing that it must know yet.
+            answer = e.Beaten(ErrorCode.none)
+        else:
+            answer = refusal(request, ErrorCode.coordinator_load_in_progress)
+        self._context.answer_now(request.caller, answer)
+
+    # -- whose request it is ---------------------------------------------------------------------
+
+    def _group(self, request: Any) -> Group | None:
+        return self._context.groups.get(request.group_id)
+
+    def _classic(self, request: Any) -> ClassicGroup | None:
+        group = self._group(request)
+        return group if isinstance(group, ClassicGroup) else None
+
+    def _join(self, request: e.JoinGroup) -> None:
+        group = self._group(request)
+        if group is None or isinstance(group, ClassicGroup) or group.is_empty:
+            self._rebalances.join(request, group)
+        else:
+            error = ErrorCode.inconsistent_group_protocol
+            self._context.answer(request, e.Joined(error, e.NO_MEMBER))
