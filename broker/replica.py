@@ -62,6 +62,7 @@ class Replica:
         "stored",
         "topic",
         "topic_id",
+        "watchers",
     )
 
     def __init__(
@@ -91,6 +92,8 @@ class Replica:
         self.consumers: dict[ParkedFetch, None] = {}
         self.followers: dict[ParkedFetch, None] = {}
         self.low_watermark_waiters: dict[Callable[[], None], None] = {}
+        # Called, in the middle of things, when the high watermark or the role has moved.
+        self.watchers: dict[Callable[[], None], None] = {}
         self._uncommitted = UncommittedBytes()
         self._clock = clock
         self._on_propose = on_propose
@@ -191,10 +194,14 @@ class Replica:
         self._wake_all()
 
     def last_stable_offset(self) -> int:
-        """Up to where a read_committed consumer may read: no open transaction lies before it."""
-        first_open = self.log.first_open_offset
-        mark = self.core.high_watermark
-        return mark if first_open is None or first_open > mark else first_open
+        """Up to where a read_committed consumer may read: all transactions before it have ended,
+        and their ends are committed."""
+        mark, producers = self.core.high_watermark, self.log.producers
+        if producers.first_unstable_offset is None:
+            return mark
+        producers.replicated(mark)
+        first_unstable = producers.first_unstable_offset
+        return mark if first_unstable is None or first_unstable > mark else first_unstable
 
     # -- followers -----------------------------------------------------------------------------
 
@@ -243,6 +250,8 @@ class Replica:
         if self.consumers:
             for parked in list(self.consumers):
                 parked.gained(gained)
+        for look in self.watchers:
+            look()
 
     def _role_changed(self) -> None:
         self._uncommitted.clear()
@@ -253,6 +262,8 @@ class Replica:
     def _wake_all(self) -> None:
         for parked in [*self.consumers, *self.followers]:
             parked.wake()
+        for look in self.watchers:
+            look()
 
     @property
     def leader_hint(self) -> tuple[int, int] | None:

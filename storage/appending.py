@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from storage.epochs import LeaderEpochs
 from storage.errors import CorruptBatch, OutOfOrderOffsets
-from storage.producers import Duplicate, Producer, ProducerState
+from storage.producers import CompletedTxn, Duplicate, Producer, ProducerState
 from wire.batch import BatchHeader, crc_ok, patch_offsets, read_header
+from wire.control import TxnMarker, read_txn_marker
 from wire.errors import DecodeError, KafkaError
 from world.env import Buffer
 
@@ -54,10 +55,18 @@ class Plan:
     placed: list[Placed] = field(default_factory=list)
     outcomes: list[Outcome] = field(default_factory=list)
     producers: dict[int, Producer] = field(default_factory=dict)
+    completed: list[CompletedTxn] = field(default_factory=list)
     size: int = 0
     max_timestamp: int = -1
 
-    def take(self, header: BatchHeader, base: int, epoch: int, state: ProducerState) -> None:
+    def take(
+        self,
+        header: BatchHeader,
+        base: int,
+        epoch: int,
+        state: ProducerState,
+        marker: TxnMarker | None,
+    ) -> None:
         """Add a batch that goes to offset `base`. Runs for every batch produced: keep it lean."""
         length, newest = header.length, header.max_timestamp
         last = base + header.last_offset_delta
@@ -68,7 +77,10 @@ class Plan:
         if newest > self.max_timestamp:
             self.max_timestamp = newest
         if header.producer_id >= 0:
-            state.stage(header._replace(base_offset=base), self.producers)
+            placed = header._replace(base_offset=base)
+            completed = state.stage(placed, self.producers, marker)
+            if completed is not None:
+                self.completed.append(completed)
 
 
 def plan_leader(
@@ -99,8 +111,9 @@ def plan_leader(
                     plan.outcomes.append(refusal)
                     position += header.length
                     continue
+            marker = _marker(view, position, header)
             patch_offsets(view, position, plan.next_offset, leader_epoch)
-            plan.take(header, plan.next_offset, leader_epoch, state)
+            plan.take(header, plan.next_offset, leader_epoch, state, marker)
             end = position + header.length
             plan.slices.append(view if end - position == size else view[position:end])
             position = end
@@ -143,11 +156,20 @@ def plan_follower(
                 f"batch at offset {offset}: epoch falls from {epoch} to {header.leader_epoch}"
             )
         epoch = header.leader_epoch
-        plan.take(header, offset, epoch, state)
+        plan.take(header, offset, epoch, state, _marker(view, position, header))
         position += header.length
     if position:
         plan.slices.append(view[:position])
     return plan
+
+
+def _marker(view: memoryview, position: int, header: BatchHeader) -> TxnMarker | None:
+    if not header.is_control or header.producer_id < 0:
+        return None
+    try:
+        return read_txn_marker(view, position, header)
+    except DecodeError as error:
+        raise CorruptBatch(f"marker at offset {header.base_offset}: {error}") from error
 
 
 def _header(view: memoryview, position: int, whole: bool = True) -> BatchHeader:

@@ -99,15 +99,19 @@ class Flusher:
             segment.synced_changes = max(segment.synced_changes, covered)
 
     async def _sync_side_files(self) -> None:
-        while self.unsynced_paths:
-            path = self.unsynced_paths[-1]
-            if self._disk.exists(path):
-                file = self._disk.open(path)
-                try:
-                    await file.sync()
-                finally:
-                    file.close()
-            self.unsynced_paths.remove(path)
+        # What is written to while it is synced counts as unsynced still.
+        paths, self.unsynced_paths = list(dict.fromkeys(self.unsynced_paths)), []
+        try:
+            while paths:
+                if self._disk.exists(paths[-1]):
+                    file = self._disk.open(paths[-1])
+                    try:
+                        await file.sync()
+                    finally:
+                        file.close()
+                paths.pop()
+        finally:
+            self.unsynced_paths += paths
         if self._epochs.dirty:
             await self._write_epochs()
         if self.directory_changed:

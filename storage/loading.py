@@ -25,7 +25,7 @@ from storage.segment import (
     rebuild_tail,
     stored_index,
 )
-from storage.txn_index import cut_aborted
+from storage.txn_index import aborted_entries, aborted_in, cut_aborted, write_aborted
 from wire import checkpoints, partition_metadata
 from wire.errors import DamagedFile
 from world.env import Env
@@ -135,11 +135,12 @@ class Loader:
             self.epochs.truncate_from_end(max(bases[first_scanned], self.cleaned_to))
         for position in range(first_scanned):
             await self._trust(bases, position)
+        await self._check_aborted()
         await self._check_epochs()
         if first_scanned < len(bases):
             await self._scan_rest(bases, first_scanned)
         else:
-            await self._replay_producers(self.end_offset)
+            await self._replay_producers(self.end_offset, self.producers)
         await self._settle()
 
     def _path(self, name: str) -> str:
@@ -199,6 +200,20 @@ class Loader:
         await self._rebuild_epochs([segment.base_offset for segment in self.segments])
         self.epochs.dirty = True
         self.recovery.rebuilt.append(self._path(names.LEADER_EPOCHS))
+
+    async def _check_aborted(self) -> None:
+        """What the trusted part's damaged files said of aborted transactions is in the log, too."""
+        for segment in self.segments:
+            try:
+                aborted_in(self._disk, segment)
+            except DamagedFile:
+                producers = ProducerState()
+                base = segment.base_offset
+                await self._replay_producers(base, producers)
+                rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
+                epochs, self.epochs = self.epochs, LeaderEpochs()
+                self._write_aborted(segment, await self._read_segment(base, base, rules, producers))
+                self.epochs = epochs
 
     def _last_batch_epoch(self) -> int | None:
         """None if there is no batch, or only deleted ones, or damage where it should be."""
@@ -328,7 +343,7 @@ class Loader:
     async def _scan_rest(self, bases: list[int], first: int) -> None:
         """Read the segments from `first` on from end to end."""
         self.end_offset = bases[first]
-        await self._replay_producers(bases[first])
+        await self._replay_producers(bases[first], self.producers)
         rules = ScanRules(
             self._config.index_interval_bytes,
             contiguous=self._config.contiguous,
@@ -347,6 +362,7 @@ class Loader:
             segment = self._open_segment(base)
             expected = max(base, self.end_offset)
             scan = await self._read_segment(base, expected, rules, self.producers)
+            self._write_aborted(segment, scan)
             thinned = scan.thinned
             segment.index = scan.index
             segment.first_timestamp = scan.first_timestamp
@@ -358,6 +374,12 @@ class Loader:
                 self._stop_at(scan.problem, scan.end, bases[number + 1 :])
                 return
         self._check_length()
+
+    def _write_aborted(self, segment: Segment, scan: Scan) -> None:
+        path = write_aborted(self._disk, segment, aborted_entries(scan.completed))
+        if path is not None:
+            self.unsynced.append(path)
+            self.recovery.rebuilt.append(path)
 
     def _misplaced(self, base: int, thinned: bool) -> Damage | None:
         """Why a segment of this base can't follow the one before, which ends lower.
@@ -402,22 +424,22 @@ class Loader:
             self.recovery.cut.append(Cut(path, 0, length, "after the end of the sound log"))
             remove_segment_files(self._env, self.directory, base)
 
-    async def _replay_producers(self, upto: int) -> None:
+    async def _replay_producers(self, upto: int, producers: ProducerState) -> None:
         """Producers as of `upto`: the newest snapshot, then the headers that follow it."""
         bases = self._bases()
         first = bases[0]
         self.recovery.removed += producer_files.load_newest(
-            self._disk, self.directory, upto, self.producers, first
+            self._disk, self.directory, upto, producers, first
         )
-        if self.producers.end_offset >= upto:
+        if producers.end_offset >= upto:
             return
         rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
         epochs, self.epochs = self.epochs, LeaderEpochs()
         for base, next_base in zip(bases, [*bases[1:], _NO_LIMIT], strict=True):
-            if next_base > self.producers.end_offset and base < upto:
-                await self._read_segment(base, base, rules, self.producers)
+            if next_base > producers.end_offset and base < upto:
+                await self._read_segment(base, base, rules, producers)
         self.epochs = epochs
-        self.producers.end_offset = max(self.producers.end_offset, upto)
+        producers.end_offset = max(producers.end_offset, upto)
 
     async def _settle(self) -> None:
         """Make durable what was done, so that it counts as synced from now on."""

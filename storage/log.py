@@ -24,10 +24,11 @@ from storage.reading import LogReader, Slice
 from storage.scan import Damage, ScanRules, scan_segment
 from storage.segment import Segment, create_segment, rebuild_tail, stored_index
 from storage.trash import Trash
-from storage.txn_index import cut_aborted
+from storage.txn_index import AbortedTransactions, cut_aborted
 from wire import partition_metadata
 from wire.batch import BatchHeader
-from wire.errors import DamagedFile, ErrorCode, KafkaError
+from wire.control import TxnMarker, read_txn_marker
+from wire.errors import DamagedFile, DecodeError, ErrorCode, KafkaError
 from world.env import Buffer, DiskError, DiskFull, Env
 from world.slices import run_in_slices
 
@@ -57,6 +58,7 @@ class Log:
         self.truncations = 0
         self._leftover_bases = loader.leftover_bases
         self._reader = LogReader(env.disk, self.segments)
+        self._aborted = AbortedTransactions(env.disk, loader.directory)
         self._flusher = Flusher(
             env.disk,
             loader.directory,
@@ -119,11 +121,6 @@ class Log:
         """Bytes in all segments."""
         return sum(segment.size for segment in self.segments.values())
 
-    @property
-    def first_open_offset(self) -> int | None:
-        """The first offset of the oldest transaction that is open."""
-        return self.producers.first_open_offset
-
     # Appending
 
     def check_producer(self, header: BatchHeader) -> Duplicate | None:
@@ -182,6 +179,8 @@ class Log:
                 self.roll(placed[0].base_offset)
         segment = self.active
         position = segment.file.append(plan.slices)
+        if plan.completed:
+            self._note_aborted(segment, position, plan)
         if segment.first_timestamp < 0:
             segment.first_timestamp = placed[0].max_timestamp
         segment.changes += 1
@@ -195,7 +194,7 @@ class Log:
                 epoch = batch_epoch
             position += length
         self.end_offset = plan.next_offset
-        self.producers.commit(plan.producers, plan.next_offset)
+        self.producers.commit(plan.producers, plan.next_offset, plan.completed)
         return AppendInfo(
             placed[0].base_offset,
             plan.next_offset - 1,
@@ -203,6 +202,18 @@ class Log:
             plan.size,
             tuple(plan.outcomes),
         )
+
+    def _note_aborted(self, segment: Segment, position: int, plan: Plan) -> None:
+        """Writes down which transactions end aborted in what was appended at `position`; without
+        that nothing was appended."""
+        try:
+            path = self._aborted.add(segment, plan.completed)
+        except Exception:
+            segment.file.truncate(position)
+            raise
+        if path is not None:
+            self._flusher.unsynced_paths.append(path)
+            self._flusher.directory_changed = True
 
     def _roll_is_due(self, plan: Plan) -> bool:
         segment, config = self.active, self.config
@@ -287,6 +298,12 @@ class Log:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.end_offset)
         limit = self.end_offset if upto is None else min(upto, self.end_offset)
         return self._reader.read(offset, max_bytes, limit, limit == self.end_offset, min_one)
+
+    def aborted_transactions(self, offset: int, upto: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that a read_committed reader of
+        the offsets from `offset` to `upto` (exclusive) has to know. Raises DamagedFile."""
+        number = max(0, self.segments.bisect_right(offset) - 1)
+        return self._aborted.overlapping(self.segments.keys()[number], offset, upto)
 
     def batch_header_at(self, offset: int) -> BatchHeader | None:
         """The header of the first batch that ends at or after `offset`; None past the end."""
@@ -378,6 +395,7 @@ class Log:
         cut = cut_aborted(self.env.disk, segment, end)
         if cut is not None:
             self._flusher.unsynced_paths.append(cut)
+            self._aborted.changed(segment.base_offset)
         index.truncate(end - segment.base_offset, position)
         rebuild_tail(segment)
         if not segment.size:
@@ -405,9 +423,9 @@ class Log:
         producer_files.load_newest(self.env.disk, self.directory, end, self.producers, first)
         start = max(0, self.segments.bisect_right(self.producers.end_offset) - 1)
         for segment in list(self.segments.values())[start:]:
-            for _, header in segment.headers_from(0):
+            for position, header in segment.headers_from(0):
                 if header.base_offset >= self.producers.end_offset:
-                    self.producers.replay(header)
+                    self.producers.replay(header, _marker_at(segment, position, header))
         self.producers.end_offset = end
 
     def _drop_leftovers(self) -> None:
@@ -429,6 +447,7 @@ class Log:
 
     def _retire(self, segment: Segment, suffixes: Sequence[str] = names.SEGMENT_SUFFIXES) -> None:
         self.trash.retire(segment, self.env.clock.now_ms(), suffixes)
+        self._aborted.changed(segment.base_offset)
         self._flusher.directory_changed = True
         self._reader.forget()
 
@@ -481,6 +500,7 @@ class Log:
         except DiskFull as error:
             raise DiskError(error.path, error.operation, error.reason) from error
         new.file.renamed(new.path(names.LOG))
+        self._aborted.changed(new.base_offset)
         self.segments[new.base_offset] = new
 
     async def delete_due_files(self, now_ms: int) -> int:
@@ -527,6 +547,15 @@ class Log:
         for segment in self.segments.values():
             segment.close()
         self.trash.close()
+
+
+def _marker_at(segment: Segment, position: int, header: BatchHeader) -> TxnMarker | None:
+    if not header.is_control or header.producer_id < 0:
+        return None
+    try:
+        return read_txn_marker(segment.batch_at(position, header), 0, header)
+    except DecodeError as error:
+        raise segment.damaged(position, str(error)) from error
 
 
 __all__ = ["AppendInfo", "Damage", "DamagedFile", "Log", "Recovery", "Slice"]

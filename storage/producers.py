@@ -10,7 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from sortedcontainers import SortedDict
+
 from wire.batch import BatchHeader
+from wire.control import TxnMarker
 from wire.errors import ErrorCode, KafkaError
 
 KEPT_BATCHES = 5
@@ -38,8 +41,8 @@ class Duplicate(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Producer:
     """What is known of one producer. `open_since` is the first offset of its open transaction,
-    -1 if it has none; `coordinator_epoch` that of the last marker in a snapshot and
-    `marker_offset` the place of the last one seen since, each -1 if there was none."""
+    -1 if it has none; `coordinator_epoch` that of the last marker and `marker_offset` the place of
+    the last one since the state was loaded, each -1 if there was none."""
 
     producer_id: int
     epoch: int
@@ -58,6 +61,17 @@ class Producer:
         return self.batches[-1].last_offset if self.batches else -1
 
 
+class CompletedTxn(NamedTuple):
+    """A transaction that ended: its first record's offset, its marker's, and up to where the log
+    was stable then."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+
 class ProducerState:
     """The producers of one log, up to `end_offset` (exclusive).
 
@@ -67,6 +81,11 @@ class ProducerState:
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
+        # Open transactions: the producer's id by first offset.
+        self._open: SortedDict[int, int] = SortedDict()
+        # Those that ended, but whose markers may not be committed yet: the markers' offsets by
+        # first offset.
+        self._unreplicated: SortedDict[int, int] = SortedDict()
         self._loaded_at = 0
         self.end_offset = 0
 
@@ -115,8 +134,14 @@ class ProducerState:
             )
         return None
 
-    def stage(self, header: BatchHeader, staged: dict[int, Producer]) -> None:
-        """Note a batch that goes into the log at the header's offsets, in `staged`.
+    def stage(
+        self,
+        header: BatchHeader,
+        staged: dict[int, Producer],
+        marker: TxnMarker | None = None,
+    ) -> CompletedTxn | None:
+        """Note a batch that goes into the log at the header's offsets, in `staged`; the
+        transaction that ends with it. `marker` is what a control batch says.
 
         No checks: batches of a leader and those read back from the log are the truth.
         """
@@ -135,9 +160,19 @@ class ProducerState:
                 known,
                 open_since=-1,
                 last_timestamp_ms=header.max_timestamp,
+                coordinator_epoch=marker.coordinator_epoch if marker else known.coordinator_epoch,
                 marker_offset=header.last_offset,
             )
-            return
+            if marker is None or known.open_since < 0:
+                return None
+            first_open = self._first_open(staged)
+            return CompletedTxn(
+                producer_id,
+                known.open_since,
+                header.last_offset,
+                marker.aborted,
+                header.next_offset if first_open is None else first_open,
+            )
         batch = ProducerBatch(
             header.base_sequence,
             header.last_sequence,
@@ -153,17 +188,51 @@ class ProducerState:
             if known.open_since >= 0 or not header.is_transactional
             else header.base_offset,
         )
+        return None
 
-    def commit(self, staged: dict[int, Producer], end_offset: int) -> None:
+    def commit(
+        self,
+        staged: dict[int, Producer],
+        end_offset: int,
+        completed: Iterable[CompletedTxn] = (),
+    ) -> None:
         """The staged changes hold; the log now ends at `end_offset`."""
+        for producer_id, producer in staged.items():
+            before = self._producers.get(producer_id)
+            was_open = -1 if before is None else before.open_since
+            if producer.open_since != was_open:
+                self._open.pop(was_open, None)
+                if producer.open_since >= 0:
+                    self._open[producer.open_since] = producer_id
         self._producers.update(staged)
+        for txn in completed:
+            self._unreplicated[txn.first_offset] = txn.marker_offset
         self.end_offset = end_offset
 
-    def replay(self, header: BatchHeader) -> None:
-        """Take over one batch as read from the log."""
-        if header.producer_id >= 0:
-            self.stage(header, self._producers)
-        self.end_offset = header.next_offset
+    def replay(self, header: BatchHeader, marker: TxnMarker | None = None) -> CompletedTxn | None:
+        """Take over one batch as read from the log; the transaction that ends with it."""
+        if header.producer_id < 0:
+            self.end_offset = header.next_offset
+            return None
+        staged: dict[int, Producer] = {}
+        completed = self.stage(header, staged, marker)
+        self.commit(staged, header.next_offset, () if completed is None else (completed,))
+        return completed
+
+    def replicated(self, high_watermark: int) -> None:
+        """All before this offset is committed, the markers among it."""
+        for first_offset, marker_offset in list(self._unreplicated.items()):
+            if marker_offset < high_watermark:
+                del self._unreplicated[first_offset]
+
+    def _first_open(self, staged: dict[int, Producer]) -> int | None:
+        """The first offset of the oldest open transaction, with the staged changes."""
+        opened = [p.open_since for p in staged.values() if p.open_since >= 0]
+        for first_offset, producer_id in self._open.items():
+            if producer_id not in staged:
+                opened.append(first_offset)
+                break
+        return min(opened, default=None)
 
     def truncate(self, end_offset: int) -> bool:
         """Forget batches at or after `end_offset`; False if that can't be told from what is
@@ -186,12 +255,23 @@ class ProducerState:
                 open_since=producer.open_since if producer.open_since < end_offset else -1,
             )
         self._producers.update(kept)
+        self._find_open()
+        for first_offset in list(self._unreplicated.irange(end_offset)):
+            del self._unreplicated[first_offset]
         self.end_offset = end_offset
         return True
+
+    def _find_open(self) -> None:
+        self._open.clear()
+        for producer in self._producers.values():
+            if producer.open_since >= 0:
+                self._open[producer.open_since] = producer.producer_id
 
     def load(self, producers: Iterable[Producer], end_offset: int) -> None:
         """Begin again from a snapshot that covers all before `end_offset`."""
         self._producers = {producer.producer_id: producer for producer in producers}
+        self._unreplicated.clear()
+        self._find_open()
         self._loaded_at = end_offset
         self.end_offset = end_offset
 
@@ -208,11 +288,13 @@ class ProducerState:
         return len(old)
 
     @property
-    def first_open_offset(self) -> int | None:
-        """The first offset of the oldest open transaction."""
-        return min(
-            (p.open_since for p in self._producers.values() if p.open_since >= 0), default=None
-        )
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of the oldest transaction that is open, or whose end may not be
+        committed yet."""
+        if not self._open and not self._unreplicated:
+            return None
+        firsts: list[int] = [*self._open.keys()[:1], *self._unreplicated.keys()[:1]]
+        return min(firsts)
 
 
 def _out_of_order(header: BatchHeader, rule: str) -> KafkaError:

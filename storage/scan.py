@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from storage.epochs import LeaderEpochs
 from storage.index import ActiveIndex
-from storage.producers import ProducerState
+from storage.producers import CompletedTxn, ProducerState
 from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, read_header
+from wire.control import read_txn_marker
 from wire.errors import DecodeError
 from world.env import File
 from world.slices import Work
@@ -41,7 +42,7 @@ class Scan:
 
     `problem` says why it ended before the end of the file (None: it didn't), `damage` lists
     batches of wrong CRC that were passed over. `thinned`: offsets are missing inside, as
-    compaction leaves a segment.
+    compaction leaves a segment. `completed` are the transactions that ended in what was replayed.
     """
 
     index: ActiveIndex
@@ -51,6 +52,7 @@ class Scan:
     damage: list[Damage] = field(default_factory=list)
     first_timestamp: int = -1
     thinned: bool = False
+    completed: list[CompletedTxn] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,13 @@ def scan_segment(
                 scan.damage.append(Damage(header.base_offset, file.path, position, "CRC is wrong"))
             else:
                 reason = "CRC is wrong"
+        replayed = header.base_offset >= producers.end_offset
+        marker = None
+        if reason is None and replayed and header.is_control and header.producer_id >= 0:
+            try:
+                marker = read_txn_marker(window, at, header)
+            except DecodeError as error:
+                reason = str(error)
         if reason is not None:
             scan.problem = Damage(scan.next_offset, file.path, position, reason)
             return scan
@@ -108,8 +117,10 @@ def scan_segment(
         scan.index.add(relative, position, header.length, header.max_timestamp)
         if header.leader_epoch > epochs.latest:
             epochs.assign(header.leader_epoch, header.base_offset)
-        if header.base_offset >= producers.end_offset:
-            producers.replay(header)
+        if replayed:
+            completed = producers.replay(header, marker)
+            if completed is not None:
+                scan.completed.append(completed)
         scan.next_offset = header.next_offset
         scan.end = position + header.length
     return scan

@@ -17,6 +17,7 @@ from uuid import UUID
 from kio.index import load_entity_schema
 from kio.static.constants import EntityType
 
+from wire.batch import BatchHeader, decode_records
 from wire.errors import DecodeError
 from wire.messages import encode_body
 from wire.reader import read_entity
@@ -71,6 +72,13 @@ class Voter:
     max_kraft_version: int
 
 
+class TxnMarker(NamedTuple):
+    """How a transaction ended, and the epoch of the coordinator that says so."""
+
+    aborted: bool
+    coordinator_epoch: int
+
+
 class Control(NamedTuple):
     """A decoded control record. Of an unknown type, `entity` is None and the name `UnknownN`."""
 
@@ -93,6 +101,24 @@ def encode_end_txn_marker(commit: bool, coordinator_epoch: int) -> KeyValue:
     """A transaction's COMMIT or ABORT marker."""
     key = _key(ControlType.COMMIT if commit else ControlType.ABORT)
     return key, _MARKER.pack(0, coordinator_epoch)
+
+
+def read_txn_marker(buf: Any, pos: int, header: BatchHeader) -> TxnMarker | None:
+    """The marker in the control batch at `pos`; None where the batch ends no transaction, as one
+    of which the cleaner left the header. Raises DecodeError."""
+    if not header.count:
+        return None
+    record = decode_records(buf, pos, header)[0]
+    if record.key is None or record.value is None:
+        raise DecodeError("control record without key or value")
+    try:
+        _, control_type = _TWO_INT16.unpack_from(record.key)
+        _, coordinator_epoch = _MARKER.unpack_from(record.value)
+    except struct.error as error:
+        raise DecodeError(f"control record of key {record.key!r}: {error}") from error
+    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    return TxnMarker(control_type == ControlType.ABORT, coordinator_epoch)
 
 
 def encode_leader_change(

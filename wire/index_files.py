@@ -41,7 +41,12 @@ def encode_txn_entry(aborted: AbortedTxn) -> bytes:
     return _TXN.pack(0, *aborted)
 
 
-def _check_size(data: bytes, path: str, size: int) -> None:
+def read_txn_entry(data: bytes | bytearray, number: int) -> AbortedTxn:
+    """Entry `number`, from 0 on, of a file's content."""
+    return AbortedTxn._make(_TXN.unpack_from(data, number * TXN_ENTRY_SIZE)[1:])
+
+
+def _check_size(data: bytes | bytearray, path: str, size: int) -> None:
     if len(data) % size:
         raise DamagedFile(
             path, len(data) // size * size, f"{len(data)} bytes are no multiple of {size}"
@@ -97,7 +102,7 @@ def decode_time_entries(data: bytes, path: str) -> list[tuple[int, int]]:
     return entries
 
 
-def decode_txn_entries(data: bytes, path: str) -> list[AbortedTxn]:
+def decode_txn_entries(data: bytes | bytearray, path: str) -> list[AbortedTxn]:
     """Aborted transactions by rising marker offset; DamagedFile on nonsense."""
     _check_size(data, path, TXN_ENTRY_SIZE)
     entries: list[AbortedTxn] = []

@@ -26,7 +26,6 @@ from storage.config import LogConfig
 from storage.log import Log
 from wire.batch import build_batch, decode_records, iter_headers
 from wire.control import encode_end_txn_marker
-from wire.index_files import AbortedTxn, encode_txn_entry
 from world.memory import Media, memory_env
 from world.real import RealClock, real_env
 
@@ -98,7 +97,6 @@ class Writer:
         return self.append(producer_id=producer, producer_epoch=0, base_sequence=sequence, **fields)
 
     def transaction(self, commit):
-        first = self.log.end_offset
         for _ in range(self.chance.randrange(1, 4)):
             self.append_as(TRANSACTIONAL, transactional=True)
             if self.chance.random() < 0.5:
@@ -111,13 +109,7 @@ class Writer:
             transactional=True,
             control=True,
         )
-        at = self.log.append_as_leader([bytearray(marker)], 0).base_offset
-        if not commit:
-            entry = encode_txn_entry(AbortedTxn(TRANSACTIONAL, first, at, first))
-            path = f"{self.log.directory}/{self.log.active.base_offset:020d}.txnindex"
-            file = self.log.env.disk.open(path, create=True)
-            file.append([entry])
-            file.close()
+        self.log.append_as_leader([bytearray(marker)], 0)
 
     def fill(self, batches):
         for _ in range(batches):

@@ -13,7 +13,6 @@ from storage.cleaning.work import clean
 from storage.log import Log
 from wire.batch import build_batch, decode_records
 from wire.control import encode_end_txn_marker
-from wire.index_files import AbortedTxn, encode_txn_entry
 from world.memory import memory_env
 
 RETENTION_MS = 1_000
@@ -164,7 +163,7 @@ class World:
             self.written += seen
 
     def _transaction(self, parts, commit) -> None:
-        producer, first = 10, self.log.end_offset
+        producer = 10
         for records in parts:
             self._append(records, producer, transactional=True, aborted=not commit)
         key, value = encode_end_txn_marker(commit, 0)
@@ -174,11 +173,6 @@ class World:
         self.twin.batches.append(
             Batch(at, at, producer, True, commit, False, [Seen(at, 0, "", "")])
         )
-        if not commit:
-            path = f"/p/{self.log.active.base_offset:020d}.txnindex"
-            file = self.env.disk.open(path, create=True)
-            file.append([encode_txn_entry(AbortedTxn(producer, first, at, first))])
-            file.close()
 
     async def _clean(self, map_bytes) -> None:
         log = self.log

@@ -94,10 +94,10 @@ def test_transactions_are_followed():
     state = ProducerState()
     state.replay(header(0, 2, transactional=True, offset=10))
     state.replay(header(0, 1, pid=8, transactional=True, offset=12))
-    assert state.first_open_offset == 10
+    assert state.first_unstable_offset == 10
     assert refused(state, header(2)) == ErrorCode.invalid_txn_state
     state.replay(header(-1, 1, transactional=True, control=True, offset=13))
-    assert state.first_open_offset == 12
+    assert state.first_unstable_offset == 12
     assert state.check(header(2, transactional=True)) is None
     assert not state.truncate(13)  # the marker goes: only a replay can tell
 
