@@ -29,6 +29,9 @@ class GroupSettings:
     group_consumer_max_heartbeat_interval_ms: int = 15_000
     group_consumer_max_size: int = (1 << 31) - 1
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
 
