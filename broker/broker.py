@@ -9,26 +9,41 @@ from uuid import UUID
 import structlog
 
 from broker import (
+    api_consumer_group_describe,
+    api_consumer_group_heartbeat,
+    api_delete_groups,
     api_delete_records,
     api_describe_cluster,
     api_describe_configs,
+    api_describe_groups,
     api_describe_log_dirs,
     api_describe_producers,
     api_describe_topic_partitions,
     api_fetch,
     api_find_coordinator,
     api_forwarded,
+    api_heartbeat,
     api_init_producer_id,
+    api_join_group,
+    api_leave_group,
+    api_list_groups,
     api_list_offsets,
     api_metadata,
+    api_offset_commit,
+    api_offset_delete,
+    api_offset_fetch,
     api_offset_for_leader_epoch,
     api_produce,
+    api_sync_group,
 )
 from broker.cleaner import Cleaner
 from broker.config import BrokerConfig, StaticValues
 from broker.context import BrokerContext
 from broker.directory_assignments import DirectoryAssignments
 from broker.fetchers import Fetchers
+from broker.group_coordinator import GroupCoordinators
+from broker.groups.coordinator import GroupCoordinator
+from broker.groups.settings import GroupSettings
 from broker.isr_proposals import IsrProposals
 from broker.lifecycle import BrokerLifecycle, Identity, State
 from broker.log_store import LogStore
@@ -135,6 +150,13 @@ class Broker:
             self.producer_ids,
         )
         self.creation = TopicCreation(self.context, on_fatal)
+        group_settings = GroupSettings.from_static(config)
+        self.groups = GroupCoordinators(
+            env,
+            self.config,
+            self.replicas,
+            lambda: GroupCoordinator(group_settings, env.ids.uuid),
+        )
 
     # -- what the node asks --------------------------------------------------------------------
 
@@ -145,7 +167,6 @@ class Broker:
         for api in (
             api_produce,
             api_fetch,
-            api_find_coordinator,
             api_list_offsets,
             api_offset_for_leader_epoch,
             api_delete_records,
@@ -159,6 +180,25 @@ class Broker:
         ):
             apis += api.apis(context)
         apis += api_metadata.apis(context, self.creation)
+        apis += api_find_coordinator.apis(context, self.groups, self.creation)
+        for group_api in (
+            api_join_group,
+            api_sync_group,
+            api_heartbeat,
+            api_leave_group,
+            api_list_groups,
+            api_describe_groups,
+            api_delete_groups,
+        ):
+            apis += group_api.apis(self.groups)
+        for topic_api in (
+            api_offset_commit,
+            api_offset_fetch,
+            api_offset_delete,
+            api_consumer_group_heartbeat,
+            api_consumer_group_describe,
+        ):
+            apis += topic_api.apis(context, self.groups)
         return HandlerTable(apis)
 
     @property
@@ -202,6 +242,7 @@ class Broker:
         self.lifecycle.on_image(image)
         if self.context.caught_up.is_set():
             self.replicas.on_image(image, delta)
+            self.groups.on_image(image, delta)
         else:
             self.replicas.on_past_image(image)
 
@@ -260,6 +301,7 @@ class Broker:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self.groups.close()
         await self.creation.close()
         await self.fetchers.close()
         await self.isr.close()
@@ -280,6 +322,7 @@ class Broker:
         # of newer ones with the same names set aside.
         self.context.caught_up.set()
         self.replicas.on_image(self.context.image)
+        self.groups.on_image(self.context.image)
         await self.replicas.settled()
         for name in await self.store.set_strays_aside(self.context.image, self.config.node_id):
             self._log.warning("stray_partition", directory=name)
