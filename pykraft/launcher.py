@@ -14,7 +14,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,14 @@ from pykraft.cli import CommandError
 
 LOG_TAIL_BYTES = 4000
 _POLL_S = 0.05
+
+
+class NodeEnded(CommandError):
+    """Nodes ended instead of getting ready; `exit_codes` by node id."""
+
+    def __init__(self, message: str, exit_codes: Mapping[int, int]) -> None:
+        super().__init__(message)
+        self.exit_codes = exit_codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +77,8 @@ def launch(node_id: int, directory: Path, record: Callable[[Path, int], None]) -
 def wait_until_ready(nodes: Sequence[Starting], timeout_s: float) -> None:
     """Returns when every node has said it is ready.
 
-    Raises CommandError, with the end of the node's log, where one ended or the time is over; the
-    others are left running.
+    Raises NodeEnded, with the end of the node's log, where one ended, and CommandError where the
+    time is over; the others are left running.
     """
     deadline = time.monotonic() + timeout_s
     failed: list[Starting] = []
@@ -89,7 +97,8 @@ def wait_until_ready(nodes: Sequence[Starting], timeout_s: float) -> None:
     for node in nodes:
         os.close(node.ready_fd)
     if failed:
-        raise CommandError("; ".join(_why_ended(node) for node in failed))
+        codes = {node.node_id: node.process.wait(timeout=10) for node in failed}
+        raise NodeEnded("; ".join(_why_ended(node) for node in failed), codes)
     if late:
         ids = ", ".join(str(node.node_id) for node in late)
         raise CommandError(
@@ -122,7 +131,7 @@ def wait_until_answered(
 
 
 def _why_ended(node: Starting) -> str:
-    code = node.process.wait(timeout=10)
+    code = node.process.returncode
     return (
         f"node {node.node_id} ended with exit code {code} (log: {node.log}): {_last_line(node.log)}"
     )

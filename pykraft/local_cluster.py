@@ -19,7 +19,8 @@ import os
 import select
 import shutil
 import signal
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -40,6 +41,7 @@ DEFAULT_CONTROLLERS = DEFAULT_BROKERS = 3
 NODES_MAX = 50
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.001
 
 
 class LocalCluster:
@@ -99,7 +101,7 @@ class LocalCluster:
         named = self._named(ids)
         with self._locked():
             for node in named:
-                process = self._process(node)
+                process = self.process(node)
                 if process is None:
                     raise CommandError(f"node {node.id} is not running, nothing to kill")
                 process.kill()
@@ -116,6 +118,16 @@ class LocalCluster:
         named = self._named(ids)
         with self._locked():
             self._stop(named)
+
+    def pause(self, ids: Sequence[int]) -> None:
+        """SIGSTOP: the processes keep their connections and stand still, when this returns."""
+        for process in self._signal(ids, signal.SIGSTOP):
+            while process.status() != psutil.STATUS_STOPPED:
+                time.sleep(_POLL_S)
+
+    def resume(self, ids: Sequence[int]) -> None:
+        """SIGCONT: paused processes go on."""
+        self._signal(ids, signal.SIGCONT)
 
     def down(self, *, delete: bool = False) -> None:
         """Stops every node, brokers first; `delete` removes their data too."""
@@ -191,8 +203,13 @@ class LocalCluster:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
-    def create(self, nodes: Sequence[NodeSpec]) -> None:
-        """Writes the files of a cluster of these nodes; starts none of them."""
+    def create(
+        self, nodes: Sequence[NodeSpec], settings: Mapping[int, Mapping[str, str]] | None = None
+    ) -> None:
+        """Writes the files of a cluster of these nodes; starts none of them.
+
+        `settings` by node id win over the properties that a node of a local cluster has.
+        """
         if (self.directory / "nodes").exists():
             raise CommandError(
                 f"{self.directory / 'nodes'} is there without a cluster.json: remove it or give "
@@ -200,7 +217,8 @@ class LocalCluster:
             )
         cluster_id = new_cluster_id()
         for node in nodes:
-            write_node(self.node_directory(node), node, nodes, cluster_id)
+            own = (settings or {}).get(node.id, {})
+            write_node(self.node_directory(node), node, nodes, cluster_id, own)
         document = {
             "version": 1,
             "cluster_id": cluster_id,
@@ -212,7 +230,7 @@ class LocalCluster:
 
     # -- processes --------------------------------------------------------------------------
 
-    def _process(self, node: NodeSpec) -> psutil.Process | None:
+    def process(self, node: NodeSpec) -> psutil.Process | None:
         """The node's process where it lives."""
         try:
             record = json.loads((self.node_directory(node) / "process.json").read_text())
@@ -225,12 +243,12 @@ class LocalCluster:
 
     def _start(self, nodes: Sequence[NodeSpec]) -> None:
         """Starts those that don't run; returns when all are ready."""
-        running = [node for node in nodes if self._process(node)]
+        running = [node for node in nodes if self.process(node)]
         started = [self._launch(node) for node in nodes if node not in running]
         launcher.wait_until_ready(started, START_TIMEOUT_S)
         for node in running:
             launcher.wait_until_answered(
-                node.id, node.metrics, partial(self._process, node), START_TIMEOUT_S
+                node.id, node.metrics, partial(self.process, node), START_TIMEOUT_S
             )
 
     def _launch(self, node: NodeSpec) -> launcher.Starting:
@@ -243,12 +261,25 @@ class LocalCluster:
         temporary.write_text(json.dumps(record))
         temporary.replace(directory / "process.json")
 
+    def _signal(self, ids: Sequence[int], number: signal.Signals) -> list[psutil.Process]:
+        named = self._named(ids)
+        processes = []
+        with self._locked():
+            for node in named:
+                process = self.process(node)
+                if process is None:
+                    raise CommandError(f"node {node.id} is not running")
+                process.send_signal(number)
+                processes.append(process)
+        return processes
+
     def _stop(self, nodes: Iterable[NodeSpec]) -> None:
         stopping: list[tuple[NodeSpec, psutil.Process]] = []
         for node in nodes:
-            process = self._process(node)
+            process = self.process(node)
             if process is not None:
                 process.send_signal(signal.SIGTERM)
+                process.send_signal(signal.SIGCONT)  # a paused one would not hear of it
                 stopping.append((node, process))
         late = []
         for node, process in stopping:
@@ -266,13 +297,15 @@ class LocalCluster:
 
     def _describe(self, node: NodeSpec) -> dict[str, Any]:
         directory = self.node_directory(node)
-        process = self._process(node)
-        readiness = launcher.read_readiness(node.metrics) if process else {}
+        process = self.process(node)
+        paused = process is not None and process.status() == psutil.STATUS_STOPPED
+        readiness = launcher.read_readiness(node.metrics) if process and not paused else {}
+        running = "paused" if paused else readiness.get("state", "starting")
         return {
             "id": node.id,
             "roles": list(node.roles),
             "pid": process.pid if process else None,
-            "state": readiness.get("state", "starting") if process else self._down_state(node),
+            "state": running if process else self._down_state(node),
             "kafka": node.kafka,
             "controller": node.controller,
             "admin": node.admin,

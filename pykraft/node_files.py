@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,11 +73,17 @@ def node_properties(node: NodeSpec, nodes: Sequence[NodeSpec], data: Path) -> di
     return values
 
 
-def write_node(directory: Path, node: NodeSpec, nodes: Sequence[NodeSpec], cluster_id: str) -> None:
-    """Writes the node's properties and formats its log directory."""
+def write_node(
+    directory: Path,
+    node: NodeSpec,
+    nodes: Sequence[NodeSpec],
+    cluster_id: str,
+    settings: Mapping[str, str],
+) -> None:
+    """Writes the node's properties, of which `settings` win; formats its log directory."""
     directory.mkdir(parents=True)
     data = directory / "data"
-    text = properties.dump(node_properties(node, nodes, data))
+    text = properties.dump({**node_properties(node, nodes, data), **settings})
     (directory / "server.properties").write_text(text)
     asyncio.run(
         format_directories(

@@ -3,8 +3,11 @@
 import json
 import os
 import socket
+import subprocess
 
+import psutil
 import pytest
+from waiting import wait_until
 
 from pykraft import local_cluster, ports
 from pykraft.cli import CommandError
@@ -161,3 +164,33 @@ def test_too_many_ports_are_refused(monkeypatch):
     monkeypatch.setattr(ports, "LAST", 20_002)
     with pytest.raises(OSError, match="ports are free"):
         ports.free_ports(3)
+
+
+def test_a_paused_process_is_told_and_only_living_ones_can_be_paused(made):
+    """The process stands for a node's; what nodes do when they are paused: tests/cluster."""
+    one, two, *_ = made.nodes()
+    with subprocess.Popen(["sleep", "60"]) as process:
+        try:
+            created = psutil.Process(process.pid).create_time()
+            record = {"pid": process.pid, "created": created, "stopped": False}
+            (made.node_directory(one) / "process.json").write_text(json.dumps(record))
+            made.pause([one.id])
+            wait_until(lambda: made.status()["nodes"][0]["state"] == "paused", "it stands still")
+            made.resume([one.id])
+            wait_until(lambda: made.status()["nodes"][0]["state"] == "starting", "it goes on")
+            with pytest.raises(CommandError, match=f"node {two.id} is not running"):
+                made.pause([two.id])
+        finally:
+            process.kill()
+
+
+def test_settings_of_a_planned_cluster_win(tmp_path):
+    cluster = LocalCluster(tmp_path)
+    settings = {2: {"broker.rack": "a: b", "broker.session.timeout.ms": "4000"}}
+    cluster.create(local_cluster.plan(0, 2, None), settings)
+    values = []
+    for node in cluster.nodes():
+        text = (cluster.node_directory(node) / "server.properties").read_text()
+        config = parse_node_config(parse_properties(text, "file"))
+        values.append((config.static["broker.rack"], config.static["broker.session.timeout.ms"]))
+    assert values == [(None, 3000), ("a: b", 4000)]
