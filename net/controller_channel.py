@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
 from net.client import Connection
-from net.errors import ConnectFailed, NetworkError, UnsupportedVersion
+from net.errors import ConnectFailed, NetworkError, RequestTimedOut, UnsupportedVersion
 from wire.errors import ErrorCode, KafkaError
 from wire.messages import millis
 from world.env import Env
@@ -33,10 +33,11 @@ class Endpoint(NamedTuple):
 
 
 class ControllerUnreachable(KafkaError):
-    """No active controller answered before the caller's time was over (NOT_CONTROLLER)."""
+    """No active controller answered before the caller's time was over: NOT_CONTROLLER, or
+    REQUEST_TIMED_OUT where one was asked to the end, so that the request may have effect yet."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(ErrorCode.not_controller, message)
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.not_controller) -> None:
+        super().__init__(code, message)
 
 
 class ControllerChannel:
@@ -117,6 +118,7 @@ class ControllerChannel:
         deadline_ms = began_ms + timeout_ms
         backoff_ms = _FIRST_BACKOFF_MS
         reason = "no active controller is known"
+        code = ErrorCode.not_controller
         while not self._closed:
             now_ms = clock.now_ms()
             left_ms = deadline_ms - now_ms
@@ -142,6 +144,8 @@ class ControllerChannel:
             except NetworkError as error:
                 reason = str(error)
                 self._drop()
+                if isinstance(error, RequestTimedOut):
+                    code = ErrorCode.request_timed_out
                 if connection is not None:
                     alone_ms = clock.now_ms()
             self.retries += 1
@@ -149,7 +153,7 @@ class ControllerChannel:
             backoff_ms = min(2 * backoff_ms, _LAST_BACKOFF_MS)
             await _wait(changed, min(pause_ms, max(0, deadline_ms - clock.now_ms())))
         waited_ms = clock.now_ms() - began_ms
-        raise ControllerUnreachable(f"no answer within {waited_ms} ms: {reason}")
+        raise ControllerUnreachable(f"no answer within {waited_ms} ms: {reason}", code)
 
     async def _connected(self, timeout_ms: int) -> Connection | None:
         """A living connection to the present controller; None if nobody is it.

@@ -165,8 +165,9 @@ def test_a_controller_that_hangs_costs_its_caller_no_more_than_its_time():
         stuck, stuck_port, _ = await hanging()
         channel = ControllerChannel(env, lambda: Endpoint(101, HOST, stuck_port, 1), "tester")
         began = time.monotonic()
-        with pytest.raises(ControllerUnreachable, match="no answer within"):
+        with pytest.raises(ControllerUnreachable, match="no answer within") as failed:
             await channel.request(ApiKey.HEARTBEAT, build, 200)
+        assert failed.value.code is ErrorCode.not_controller
         assert time.monotonic() - began < 2
         channel.close()
         stuck.close()
@@ -212,6 +213,29 @@ def test_who_was_asked_has_all_the_time_that_there_is():
         assert late
         may_answer.set()
         assert (await waiting).error_code is ErrorCode.none
+        channel.close()
+        await server.close()
+
+    asyncio.run(main())
+
+
+def test_who_asked_one_that_does_not_answer_in_time_is_told_that_it_may_answer_yet():
+    """RemoveRaftVoter says no time of its own: the caller's is over before the controller's."""
+
+    async def main():
+        env = real_env(1)
+        never = asyncio.Event()
+
+        async def silent(request):
+            await never.wait()
+
+        table = HandlerTable([Api(ApiKey.HEARTBEAT, 0, 4, silent)])
+        server = await serve(env, ListenerConfig(name="CONTROLLER", host=HOST, port=0), table)
+        channel = ControllerChannel(env, lambda: Endpoint(101, HOST, server.port, 1), "tester")
+        with pytest.raises(ControllerUnreachable, match="no answer within") as failed:
+            await channel.request(ApiKey.HEARTBEAT, build, 200)
+        assert failed.value.code is ErrorCode.request_timed_out
+        never.set()
         channel.close()
         await server.close()
 
