@@ -265,6 +265,27 @@ def test_unavailable_is_tried_again():
             client.create_topic("t", timeout_ms=300)
 
 
+def test_a_call_that_a_stopping_service_cancels_goes_on_with_the_next_one():
+    stopping, next_one = Rig(), Rig()
+    next_one.controller.answers[19] = create_answer()
+    at_work = threading.Event()
+
+    async def endless(*_):
+        at_work.set()
+        await asyncio.Event().wait()
+
+    object.__setattr__(stopping.ports, "controller_call", endless)
+    created = []
+    with running(stopping) as first, running(next_one) as second:
+        with AdminClient(f"{first.address},{second.address}") as client:
+            caller = threading.Thread(target=lambda: created.append(client.create_topic("t", 3, 2)))
+            caller.start()
+            assert at_work.wait(10)
+            first.do(first.server.close(0))
+            caller.join(10)
+    assert created == [to_text(TOPIC_ID)]
+
+
 def test_a_client_comes_back_after_a_restart():
     port = free_port()
     with AdminClient(f"127.0.0.1:{port}", timeout_ms=10_000) as client:
