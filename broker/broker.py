@@ -43,6 +43,7 @@ from broker.directory_assignments import DirectoryAssignments
 from broker.fetchers import Fetchers
 from broker.group_coordinator import GroupCoordinators
 from broker.groups.coordinator import GroupCoordinator
+from broker.groups.regexes import compile_regex
 from broker.groups.settings import GroupSettings
 from broker.isr_proposals import IsrProposals
 from broker.lifecycle import BrokerLifecycle, Identity, State
@@ -155,7 +156,7 @@ class Broker:
             env,
             self.config,
             self.replicas,
-            lambda: GroupCoordinator(group_settings, env.ids.uuid),
+            lambda: GroupCoordinator(group_settings, env.ids.uuid, compile_regex),
         )
 
     # -- what the node asks --------------------------------------------------------------------

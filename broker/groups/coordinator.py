@@ -17,6 +17,8 @@ from broker.groups import events as e
 from broker.groups.classic import Rebalances
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_members import Members
+from broker.groups.consumer.consumer_groups import ConsumerGroups
+from broker.groups.consumer.expressions import CompileRegex
 from broker.groups.context import Context
 from broker.groups.effects import Effect
 from broker.groups.group import Group
@@ -43,10 +45,17 @@ class _Stage(Enum):
 
 
 class GroupCoordinator:
-    """See the module. `new_uuid` is the only source of chance."""
+    """See the module. `new_uuid` is the only source of chance; `compile_regex` makes a function of
+    an expression that tells which topics it stands for."""
 
-    def __init__(self, settings: GroupSettings, new_uuid: Callable[[], UUID]) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        new_uuid: Callable[[], UUID],
+        compile_regex: CompileRegex,
+    ) -> None:
         self._context = context = Context(settings, new_uuid)
+        self._consumer_groups = ConsumerGroups(context, compile_regex)
         self._rebalances = Rebalances(context)
         self._members = Members(context, self._rebalances)
         self._offsets = Offsets(context, self._rebalances.keep_alive)
@@ -64,6 +73,8 @@ class GroupCoordinator:
             e.ListGroups: self._overview.list,
             e.DescribeGroups: self._overview.describe,
             e.DeleteGroups: self._overview.delete,
+            e.ConsumerGroupHeartbeat: self._consumer_groups.heartbeat,
+            e.ConsumerGroupDescribe: self._consumer_groups.describe,
         }
         self._world: dict[type, Callable[[Any], None]] = {
             e.Loaded: self._loaded,
@@ -83,7 +94,8 @@ class GroupCoordinator:
         """Takes one event in; answers with what must now be done, in order."""
         context = self._context
         context.now_ms, context.wall_ms = now_ms, wall_ms
-        context.effects = effects = []
+        effects: list[Effect] = []
+        context.effects = effects
         kind = type(event)
         if kind not in self._requests:
             self._world[kind](event)
@@ -108,8 +120,8 @@ class GroupCoordinator:
         elif isinstance(found, GroupMetadataKey):
             assert content is None or isinstance(content, GroupMetadataValue)
             self._rebalances.replay(found.group_id, content)
-        else:
-            assert isinstance(found, UnknownKey)
+        elif not isinstance(found, UnknownKey):
+            self._consumer_groups.replay(found, content)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         """A transaction marker in the log while loading."""
@@ -133,6 +145,7 @@ class GroupCoordinator:
         for _, group in list(self._context.groups.items()):
             if isinstance(group, ClassicGroup):
                 self._rebalances.loaded(group)
+        self._consumer_groups.loaded()
         self._offsets.loaded()
 
     def _resigned(self, event: e.Resigned) -> None:
@@ -144,6 +157,7 @@ class GroupCoordinator:
 
     def _topics_known(self, event: e.TopicsKnown) -> None:
         self._context.topics = event.topics
+        self._consumer_groups.topics_known(event)
 
     def _turn_away(self, request: e.Request) -> None:
         if self._stage is _Stage.RESIGNED:

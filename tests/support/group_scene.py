@@ -9,6 +9,7 @@ from uuid import UUID
 from broker.groups import events as e
 from broker.groups.coordinator import GroupCoordinator
 from broker.groups.effects import Answer, Append
+from broker.groups.regexes import compile_regex
 from broker.groups.settings import GroupSettings
 
 WALL_MS = 1_700_000_000_000
@@ -51,7 +52,9 @@ class GroupScene:
         return WALL_MS + self.now_ms
 
     def new_core(self):
-        return GroupCoordinator(self.settings, lambda: UUID(int=self.chance.getrandbits(128)))
+        return GroupCoordinator(
+            self.settings, lambda: UUID(int=self.chance.getrandbits(128)), compile_regex
+        )
 
     # -- the shell's part ------------------------------------------------------------------------
 

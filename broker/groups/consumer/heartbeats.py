@@ -1,0 +1,224 @@
+"""ConsumerGroupHeartbeat: members join, subscribe, say what they own and leave by it (KIP-848)."""
+
+from __future__ import annotations
+
+from broker.groups.consumer import requests
+from broker.groups.consumer.coordination import Coordination
+from broker.groups.consumer.group import ConsumerGroup
+from broker.groups.consumer.member import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    LEAVING_STATIC_EPOCH,
+    NOTHING,
+    SAME_TIMEOUT_MS,
+    Member,
+    Owned,
+    told,
+)
+from broker.groups.consumer.reconciliation import OwnedByClient
+from broker.groups.consumer.records import (
+    remove_member,
+    write_current,
+    write_subscription,
+    write_target,
+)
+from broker.groups.consumer.refusal import REJOIN, Refused
+from broker.groups.consumer.replay import Draft
+from broker.groups.events import ConsumerBeaten, ConsumerGroupHeartbeat
+from wire.errors import ErrorCode
+from wire.uuids import to_text
+
+
+class Heartbeats:
+    """The heartbeats of one coordinator's consumer groups."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self._context = coordination.context
+
+    def handle(self, request: ConsumerGroupHeartbeat) -> None:
+        """Answers with ConsumerBeaten."""
+        try:
+            requests.check(request, self._coordination.assignors)
+            if request.member_epoch in (LEAVING_EPOCH, LEAVING_STATIC_EPOCH):
+                draft, answer = self._leave(request)
+            else:
+                draft, answer = self._beat(request)
+        except Refused as refused:
+            answer = ConsumerBeaten(refused.error, refused.message)
+            self._context.answer_now(request.caller, answer)
+            return
+        self._coordination.store(draft)
+        self._context.answer(request, answer)
+
+    # -- staying -----------------------------------------------------------------------------------
+
+    def _beat(self, request: ConsumerGroupHeartbeat) -> tuple[Draft, ConsumerBeaten]:
+        steps, settings = self._coordination, self._context.settings
+        draft = self._draft(request)
+        steps.refuse_if_full(draft.group, request.member_id, request.instance_id)
+        member_id = request.member_id or to_text(self._context.new_uuid())
+        before = self._member(draft, request, member_id)
+        changed = steps.subscribe(draft, before, _as_told(before, request))
+        steps.assign(draft)
+        after = steps.reconcile(draft, member_id, request.owned, subscription_changed=changed)
+        steps.sessions.heard(
+            request.group_id, member_id, settings.group_consumer_session_timeout_ms
+        )
+        tell = (
+            request.member_epoch == JOINING_EPOCH
+            or _tells_all(request)
+            or after.assigned != before.assigned
+        )
+        return draft, ConsumerBeaten(
+            ErrorCode.none,
+            None,
+            member_id,
+            after.epoch,
+            settings.group_consumer_heartbeat_interval_ms,
+            told(after.assigned) if tell else None,
+        )
+
+    def _draft(self, request: ConsumerGroupHeartbeat) -> Draft:
+        """The group that the request is for, made if it isn't there and a member joins."""
+        group_id = request.group_id
+        group = self._context.groups.get(group_id)
+        if isinstance(group, ConsumerGroup):
+            return Draft(group_id, group)
+        if request.member_epoch != JOINING_EPOCH:
+            raise _no_group(group_id)
+        draft = Draft(group_id, None)
+        if group is not None:
+            if not group.is_empty:
+                raise _no_group(group_id)
+            draft.take_over(group.keys())
+        return draft
+
+    def _member(self, draft: Draft, request: ConsumerGroupHeartbeat, member_id: str) -> Member:
+        """The member that the request is of, as it was until now."""
+        group, joins = draft.group, request.member_epoch == JOINING_EPOCH
+        if request.instance_id is None:
+            member = group.members.get(member_id)
+            if member is None and not joins:
+                raise Refused(ErrorCode.unknown_member_id, f"the group has no member {member_id}")
+        else:
+            member = group.static_member(request.instance_id)
+            if joins and member is not None:
+                return self._replace(draft, member, member_id)
+            if not joins:
+                member = _known_static(member, request.instance_id, member_id)
+        if member is None:
+            return Member(member_id)
+        _check_epoch(member, request)
+        return member
+
+    @staticmethod
+    def _replace(draft: Draft, old: Member, member_id: str) -> Member:
+        """A static member is back, usually with a new id: what the old one had is its own."""
+        if old.epoch != LEAVING_STATIC_EPOCH and old.classic is None:
+            raise Refused(
+                ErrorCode.unreleased_instance_id,
+                f"instance id {old.instance_id} is that of member {old.member_id}",
+            )
+        target = draft.group.target_of(old.member_id)
+        new = old.but(member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+        remove_member(draft, old.member_id)
+        write_subscription(draft, new)
+        write_target(draft, member_id, target)
+        write_current(draft, new)
+        return new
+
+    # -- leaving -----------------------------------------------------------------------------------
+
+    def _leave(self, request: ConsumerGroupHeartbeat) -> tuple[Draft, ConsumerBeaten]:
+        group = self._context.groups.get(request.group_id)
+        if not isinstance(group, ConsumerGroup):
+            raise _no_group(request.group_id)
+        draft = Draft(request.group_id, group)
+        if request.instance_id is None:
+            member = group.members.get(request.member_id)
+            if member is None:
+                message = f"the group has no member {request.member_id}"
+                raise Refused(ErrorCode.unknown_member_id, message)
+        else:
+            member = _known_static(
+                group.static_member(request.instance_id), request.instance_id, request.member_id
+            )
+        if request.instance_id is not None and request.member_epoch == LEAVING_STATIC_EPOCH:
+            # It will be back before its session ends, or is put out then.
+            away = member.but(epoch=LEAVING_STATIC_EPOCH, revoking=NOTHING)
+            write_current(draft, away.but(assigned=_as_of_old(away.assigned)))
+        else:
+            self._coordination.remove(draft, [member])
+        return draft, ConsumerBeaten(ErrorCode.none, None, request.member_id, request.member_epoch)
+
+
+def _as_told(member: Member, request: ConsumerGroupHeartbeat) -> Member:
+    """The member with what the request says of it; the same object if that is nothing new."""
+    topics, timeout_ms = request.subscribed_topics, request.rebalance_timeout_ms
+    told_by = member.but(
+        instance_id=_or(request.instance_id, member.instance_id),
+        rack_id=_or(request.rack_id, member.rack_id),
+        client_id=request.client_id,
+        client_host=request.client_host,
+        rebalance_timeout_ms=(
+            member.rebalance_timeout_ms if timeout_ms == SAME_TIMEOUT_MS else timeout_ms
+        ),
+        topics=member.topics if topics is None else tuple(sorted(set(topics))),
+        regex=_or(request.subscribed_regex, member.regex),
+        assignor=_or(request.server_assignor, member.assignor),
+        classic=None,
+    )
+    return member if told_by == member else told_by
+
+
+def _or(value: str | None, before: str | None) -> str | None:
+    return before if value is None else value
+
+
+def _tells_all(request: ConsumerGroupHeartbeat) -> bool:
+    """Whether it is a whole heartbeat, as members send that have missed an answer."""
+    subscribes = request.subscribed_topics is not None or request.subscribed_regex is not None
+    tells_timeout = request.rebalance_timeout_ms != SAME_TIMEOUT_MS
+    return subscribes and tells_timeout and request.owned is not None
+
+
+def _known_static(member: Member | None, instance_id: str, member_id: str) -> Member:
+    if member is None:
+        message = f"the group has no member of instance id {instance_id}"
+        raise Refused(ErrorCode.unknown_member_id, message)
+    if member.member_id != member_id:
+        raise Refused(
+            ErrorCode.fenced_instance_id,
+            f"member {member.member_id} has instance id {instance_id} now",
+        )
+    return member
+
+
+def _check_epoch(member: Member, request: ConsumerGroupHeartbeat) -> None:
+    """A member may be one epoch behind: it has not had the answer that told it of the newer one.
+    Then it owns nothing but what it has been assigned since."""
+    epoch = request.member_epoch
+    if epoch in (JOINING_EPOCH, member.epoch):
+        return
+    behind = epoch == member.previous_epoch and epoch < member.epoch
+    if not behind or not _owns_no_more(request.owned, member.assigned):
+        raise Refused(
+            ErrorCode.fenced_member_epoch,
+            f"the member is at epoch {member.epoch}, not at {epoch}; {REJOIN}",
+        )
+
+
+def _owns_no_more(said: OwnedByClient, assigned: Owned) -> bool:
+    if said is None:
+        return False
+    return all(assigned.get(t, {}).keys() >= set(those) for t, those in said)
+
+
+def _as_of_old(owned: Owned) -> Owned:
+    """With the lowest epochs, so that whoever comes back may commit at any."""
+    return {topic_id: dict.fromkeys(partitions, 0) for topic_id, partitions in owned.items()}
+
+
+def _no_group(group_id: str) -> Refused:
+    return Refused(ErrorCode.group_id_not_found, f"there is no consumer group {group_id}")
