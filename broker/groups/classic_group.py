@@ -224,7 +224,7 @@ class ClassicGroup:
         self.members[member.member_id] = member
         self._count(member.protocols, 1)
         self.awaiting_join += member.joining is not None
-        self.pending.pop(member.member_id, None)
+        self.forget_pending(member.member_id)
 
     def remove(self, member_id: str) -> None:
         """A member or a pending id that is out; if it led, the oldest one of the rest leads."""
@@ -237,10 +237,14 @@ class ClassicGroup:
                 del self.static_ids[member.instance_id]
         if self.leader == member_id:
             self.leader = next(iter(self.members), None)
+        self.forget_pending(member_id)
+        self.unsynced.pop(member_id, None)
+
+    def forget_pending(self, member_id: str) -> None:
+        """Nobody is waited for any more who was given this id."""
         timer = self.pending.pop(member_id, None)
         if timer is not None:
             timer.cancel()
-        self.unsynced.pop(member_id, None)
 
     def rename(self, member: Member, member_id: str) -> None:
         """A static member under another id."""

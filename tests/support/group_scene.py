@@ -205,9 +205,15 @@ class GroupScene:
     def stable(self, count=1, **fields):
         """A stable group; returns what its members were told when they joined, the leader first.
         Each is assigned its own id."""
+        return self.synced(self.joined(count, **fields))
+
+    def joined(self, count=1, **fields):
+        """What the members of a new group are told when they have joined; it waits for its leader's
+        assignment."""
         callers = [self.join_new(**fields)[1] for _ in range(count)]
-        self.advance(self.settings.group_initial_rebalance_delay_ms * 2 + 1)
-        return self.synced([self.answers[caller] for caller in callers])
+        while callers[-1] not in self.answers:
+            self.advance(self.settings.group_initial_rebalance_delay_ms)
+        return [self.answers[caller] for caller in callers]
 
     def synced(self, joined):
         """All sync; returns `joined` again, the leader first."""
