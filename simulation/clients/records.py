@@ -19,6 +19,7 @@ from simulation.models.records import ALL, Place, Position, Seen, Sent
 from wire.apis import ApiKey, ErrorCode
 from wire.batch import build_batch, decode_records, iter_headers
 from wire.messages import encode_body, fill, millis, request_module
+from wire.records import RecordTuple
 from world.env import Env
 
 _PRODUCE_TIMEOUT_MS = 2_000
@@ -77,6 +78,13 @@ class Producer(Client):
         """Until it is closed."""
         await asyncio.gather(*[self._lane(index) for index in range(self.partitions)])
 
+    async def send_to(self, node_id: int, index: int) -> None:
+        """One record for a partition, sent once, to a broker of the caller's choice, whoever leads.
+        Not for an idempotent producer."""
+        assert not self.idempotent, "one that isn't acknowledged would be repeated elsewhere"
+        self._leaders.leader[index] = node_id
+        await self._send(index)
+
     async def _lane(self, index: int) -> None:
         """One partition's records: while they wait, the others' go on."""
         pause_s = self._every_ms * self.partitions / 1000
@@ -113,11 +121,19 @@ class Producer(Client):
         self._producer = self._producer or given
         return True
 
-    async def _send(self, index: int) -> None:
+    def _next(self, index: int) -> Sent:
+        """The next record for a partition."""
         number = len(self.sent)
         place = Place(self.topic, index)
         value = f"{self.name}/{number}".encode()
-        record = Sent(self.name, number, value, place, self.acks, self.idempotent, connection=None)
+        return Sent(self.name, number, value, place, self.acks, self.idempotent, connection=None)
+
+    def _content(self, record: Sent) -> RecordTuple:
+        """What of it is on the wire."""
+        return self.env.clock.wall_ms(), None, record.value, ()
+
+    async def _send(self, index: int) -> None:
+        record = self._next(index)
         self.sent.append(record)
         done = await self._try(record)
         while self.idempotent and not done and not self.stopping:
@@ -160,7 +176,7 @@ class Producer(Client):
         record.connection = self.links.number(connection)
         producer_id, producer_epoch = self._producer or (-1, -1)
         batch = build_batch(
-            [(self.env.clock.wall_ms(), None, record.value, ())],
+            [self._content(record)],
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             base_sequence=self._sequences[record.place.partition] if self.idempotent else -1,
@@ -284,16 +300,19 @@ class Consumer(Client):
             )
             return None
         self._leaders.leader[index] = leader
-        data = bytes(partition.records or b"")
+        mark: int = partition.high_watermark
+        self._take(position, bytes(partition.records or b""), mark)
+        self.history.finish(call, Outcome.OK, self.now_ms, (position.offset, mark))
+        return mark
+
+    def _take(self, position: Position, data: bytes, mark: int) -> None:
+        """The batches of one answer."""
         records = [
             (record.offset, record.value or b"")
             for at, header in iter_headers(data)
             for record in decode_records(data, at, header)
         ]
-        mark: int = partition.high_watermark
         self.seen += position.take(records, mark)
-        self.history.finish(call, Outcome.OK, self.now_ms, (position.offset, mark))
-        return mark
 
     def _request(self, position: Position) -> Any:
         epoch = self._leaders.epochs.get(position.place.partition, -1)

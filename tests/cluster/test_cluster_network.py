@@ -170,10 +170,16 @@ def test_a_broker_that_clients_reach_and_controllers_do_not_is_fenced(cluster):
         with cluster.admin() as admin:
             brokers = admin.describe_cluster(linearizable=True)["brokers"]
         assert [one["id"] for one in brokers if one["fenced"]] == [victim]
-        clients.wait_for_more(10)
-        # It thinks that it leads still, and clients ask it.
         since = len(clients.history.calls)
-        clients.wait_for_more(30)
+        clients.wait_for_more(10)
+
+        def takes_what_it_cannot_commit():
+            """It thinks that it leads still."""
+            call = clients.produce_at(victim)
+            assert call.outcome is not Outcome.OK, str(call)
+            return call.result == ErrorCode.request_timed_out.name
+
+        wait_until(takes_what_it_cannot_commit, "it waits in vain for followers")
         done = clients.finished("produce", since)
         careful = [call for call in done if call.client in ("idem", "all")]
         assert careful

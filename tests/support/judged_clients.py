@@ -77,6 +77,7 @@ class Clients:
         self._produce("all", self.careful, acks=records.ALL, idempotent=False)
         self._produce("one", self.loose, acks=1, idempotent=False)
         self._produce("zero", self.loose, acks=0, idempotent=False)
+        self._producer("direct", self.careful, acks=records.ALL, idempotent=False)
         for topic in (self.careful, self.loose):
             consumer = self._consumer(f"reader-{topic}", topic)
             self.consumers.append(consumer)
@@ -95,6 +96,11 @@ class Clients:
             return self.acknowledged(producer) >= goal
 
         wait_until(enough, f"{count} more records of {producer} acknowledged", timeout_s, 0.05)
+
+    def produce_at(self, node, partition=0):
+        """Sends a record of `careful` with acks=all to `node`, whoever leads; the finished call."""
+        self._do(self.producers["direct"].send_to(node, partition))
+        return next(call for call in reversed(self.history.calls) if call.client == "direct")
 
     def finished(self, kind, since, outcome=Outcome.OK):
         """The calls of a kind, begun after call number `since`, that have this outcome."""
@@ -156,6 +162,9 @@ class Clients:
             self.failure = task.exception()
 
     def _produce(self, name, topic, *, acks, idempotent):
+        self._spawn(self._producer(name, topic, acks=acks, idempotent=idempotent).run())
+
+    def _producer(self, name, topic, *, acks, idempotent):
         producer = self.producers[name] = Producer(
             self._env(name),
             name,
@@ -170,7 +179,7 @@ class Clients:
             # refuses its producer for good, which is noticed by what it never acknowledges.
             is_leader=lambda node_id, place: False,
         )
-        self._spawn(producer.run())
+        return producer
 
     def _consumer(self, name, topic):
         return Consumer(self._env(name), name, self._brokers, self.history, topic, PARTITIONS)
