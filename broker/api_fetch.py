@@ -1,19 +1,29 @@
 """Fetch 4-18, for consumers and for followers, with long poll.
 
 Whole batches go from the page cache to the socket: the answer holds ranges of segment files. A
-fetch that finds less than its minimum is parked as a count of bytes still short. Sessions (KIP-227)
-are not kept: every answer says session 0, so every client sends full requests.
+fetch that finds less than its minimum is parked as a count of bytes still short. A request in a
+session (KIP-227) names what has changed of it, and its answer what is new. From version 11 on
+consumers read from followers, too, and a leader may tell them to (KIP-392).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
 from broker.batch_checks import ZSTD
 from broker.cluster_view import node
 from broker.context import BrokerContext
+from broker.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    SessionPartition,
+)
 from broker.replica import Replica
+from broker.replica_selection import closest_replica
 from broker.waits import ParkedFetch
 from net.handlers import Api, FileRange, Frame, Later, Request
 from storage.errors import OffsetOutOfRange
@@ -28,6 +38,7 @@ from wire.hot import (
     decode_fetch_request,
     encode_fetch_response,
 )
+from wire.hot.fetch_request import NO_HIGH_WATERMARK
 from world.env import DiskError
 
 _READ_COMMITTED = 1
@@ -35,6 +46,11 @@ _READ_COMMITTED = 1
 # so many waiting fetches that its reading is paused is not seen to be gone before one is answered.
 _LONGEST_WAIT_MS = 60_000
 _ZSTD_SINCE = 10
+_STORAGE_ERROR_SINCE = 6
+_SESSIONS_SINCE = 7
+_RACKS_SINCE = 11
+_IDS_SINCE = 13
+_HINTS_SINCE = 16
 # A follower names each partition with up to two tagged fields, in every fetch: enough for 50,000
 # that two brokers share.
 _MAX_ELEMENTS = 150_000
@@ -57,15 +73,24 @@ def handle(context: BrokerContext, request: Request) -> Any:
     """A Frame where the answer is due now, else a Later."""
     version = request.api_version
     asked = decode_fetch_request(version, request.body, request.max_elements)
-    if asked.session_id != 0 and asked.session_epoch > 0:
-        parts = encode_fetch_response(
-            version,
-            request.correlation_id,
-            (),
-            error_code=ErrorCode.fetch_session_id_not_found,
-        )
-        return Frame(parts)
-    job = FetchJob(context, request, asked)
+    session: FetchSession | None = None
+    if asked.session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+        try:
+            session = context.fetch_sessions.resume(
+                asked.session_id,
+                asked.session_epoch,
+                asked.topics,
+                asked.forgotten,
+                by_id=version >= _IDS_SINCE,
+                now_ms=context.env.clock.now_ms(),
+            )
+        except KafkaError as refused:
+            return Frame(
+                encode_fetch_response(version, request.correlation_id, (), error_code=refused.code)
+            )
+    elif asked.session_id != NO_SESSION:
+        context.fetch_sessions.remove(asked.session_id)
+    job = FetchJob(context, request, asked, session)
     job.plan(first=True)
     if job.due or job.full or job.size >= job.least or asked.max_wait_ms <= 0:
         return job.frame()
@@ -83,12 +108,18 @@ class FetchJob:
         "_context",
         "_correlation_id",
         "_endpoints",
+        "_epoch",
         "_later",
+        "_leader_only",
         "_left",
         "_listener",
         "_most",
         "_parked",
-        "_starts",
+        "_parts",
+        "_prompt",
+        "_rack",
+        "_session",
+        "_told",
         "_topics",
         "_version",
         "due",
@@ -97,20 +128,38 @@ class FetchJob:
         "size",
     )
 
-    def __init__(self, context: BrokerContext, request: Request, asked: FetchRequest) -> None:
+    def __init__(
+        self,
+        context: BrokerContext,
+        request: Request,
+        asked: FetchRequest,
+        session: FetchSession | None,
+    ) -> None:
         self._context = context
         self._asked = asked
         self._version = request.api_version
         self._correlation_id = request.correlation_id
         self._connection = request.connection
         self._listener = request.connection.listener
+        self._session = session
+        self._epoch = 0 if session is None else session.epoch
+        self._parts: list[SessionPartition] = []
+        if session is not None:
+            self._parts = list(session.partitions.values())
         self._topics: list[FetchedTopic] = []
         self._endpoints: dict[int, NodeEndpoint] = {}
         self._most = min(asked.max_bytes, context.config.fetch_max_bytes)
         self.least = min(asked.min_bytes, self._most)
         self._left = 0
-        # The log starts that this answer tells, added up: a change of one is news for a follower.
-        self._starts = 0
+        follower = asked.replica_id >= 0
+        rack_aware = context.config.rack_aware_reads
+        self._leader_only = follower or self._version < _RACKS_SINCE
+        # Where consumers read from followers, these are told of the high watermark at once.
+        self._prompt = follower and rack_aware
+        self._rack = "" if follower or not rack_aware else asked.rack_id
+        # The log starts that this answer tells, added up, and the high watermarks where they are
+        # urgent: a change of one is news for a follower.
+        self._told = 0
         self._later: Later | None = None
         self._parked: ParkedFetch | None = None
         self.size = 0
@@ -123,25 +172,48 @@ class FetchJob:
     def plan(self, *, first: bool) -> None:
         """Reads what is there. Only the `first` plan counts as the follower's word."""
         asked = self._asked
-        told = self._starts
+        told = self._told
         self.size = 0
-        self._starts = 0
-        self.due = not asked.topics
+        self._told = 0
+        self.due = False
         self.full = False
         self._left = self._most
-        self._topics = [
-            FetchedTopic(
-                topic.name,
-                topic.topic_id,
-                [
-                    self._partition(topic.name, topic.topic_id, partition, first)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in asked.topics
-        ]
-        if not first and asked.replica_id >= 0 and self._starts != told:
+        look = self._partition
+        if self._session is not None:
+            answers = [look(p.name, p.topic_id, p.asked, first) for p in self._parts]
+            self._topics = [FetchedTopic(None, None, answers)]
+        else:
+            self.due = not asked.topics
+            self._topics = [
+                FetchedTopic(
+                    topic.name,
+                    topic.topic_id,
+                    [look(topic.name, topic.topic_id, p, first) for p in topic.partitions],
+                )
+                for topic in asked.topics
+            ]
+        if asked.replica_id >= 0 and self._told != told and not first:
             self.due = True
+        if self._prompt and first and self._has_new_marks():
+            self.due = True
+
+    def _has_new_marks(self) -> bool:
+        """Whether the follower lacks a high watermark, as far as it is known what it knows."""
+        answers = (answer for topic in self._topics for answer in topic.partitions)
+        for (asked, told), answer in zip(self._wanted(), answers, strict=True):
+            known = told if asked.high_watermark == NO_HIGH_WATERMARK else asked.high_watermark
+            if 0 <= known < answer.high_watermark:
+                return True
+        return False
+
+    def _wanted(self) -> Iterator[tuple[FetchPartition, int]]:
+        """What is asked for, in the order of the answers, and the high watermark told last."""
+        for part in self._parts:
+            yield part.asked, part.high_watermark
+        if self._session is None:
+            for topic in self._asked.topics:
+                for partition in topic.partitions:
+                    yield partition, -1
 
     def _partition(
         self, name: str | None, topic_id: UUID | None, asked: FetchPartition, first: bool
@@ -166,7 +238,7 @@ class FetchJob:
             return ErrorCode.kafka_storage_error
         if replica.settings.codec == ZSTD and self._version < _ZSTD_SINCE:
             return ErrorCode.unsupported_compression_type
-        error = core.check_epoch(asked.current_leader_epoch, leader_only=True)
+        error = core.check_epoch(asked.current_leader_epoch, leader_only=self._leader_only)
         if error is ErrorCode.none and self._asked.replica_id >= 0:
             error = core.check_follower(
                 self._asked.replica_id, self._asked.replica_epoch, asked.current_leader_epoch
@@ -177,31 +249,33 @@ class FetchJob:
         core, log = replica.core, replica.log
         offset = asked.fetch_offset
         follower = self._asked.replica_id >= 0
+        if self._rack and core.is_leader:
+            closest = closest_replica(core, self._rack, offset, self._rack_of)
+            if closest is not None:
+                self.due = True
+                return self._empty(replica, asked, preferred_read_replica=closest)
         if asked.last_fetched_epoch >= 0:
             diverging = self._divergence(replica, asked)
             if diverging is not None:
                 self.due = True
-                return FetchedPartition(
-                    asked.partition,
-                    0,
-                    core.high_watermark,
-                    core.high_watermark,
-                    log.log_start_offset,
-                    diverging_epoch=diverging,
-                )
+                return self._empty(replica, asked, diverging_epoch=diverging)
         if not log.log_start_offset <= offset <= log.end_offset:
             raise OffsetOutOfRange(offset, log.log_start_offset, log.end_offset)
         if follower and first:
             replica.follower_fetched(
                 self._asked.replica_id, self._asked.replica_epoch, offset, asked.log_start_offset
             )
-        self._starts += log.log_start_offset
-        stable = core.high_watermark
+        self._told += log.log_start_offset
+        if self._prompt:
+            self._told += core.high_watermark
+        stable = replica.last_stable_offset()
         committed_only = self._asked.isolation_level == _READ_COMMITTED and not follower
-        if committed_only:
-            stable = replica.last_stable_offset()
-        upto = log.end_offset if follower else stable
+        if follower:
+            upto = log.end_offset
+        else:
+            upto = stable if committed_only else core.high_watermark
         records: tuple[Any, ...] = ()
+        aborted: list[tuple[int, int]] | None = [] if committed_only else None
         size = 0
         if offset < upto and self._left <= 0 < self.size:
             self.full = True
@@ -219,16 +293,32 @@ class FetchJob:
                 records = (FileRange(found.file, found.position, size),)
                 self.size += size
                 self._left -= size
+                if committed_only:
+                    aborted = log.aborted_transactions(offset, found.next_offset)
         return FetchedPartition(
             asked.partition,
             0,
             core.high_watermark,
             stable,
             log.log_start_offset,
-            () if committed_only else None,
+            aborted,
             records=records,
             records_size=size,
         )
+
+    def _empty(self, replica: Replica, asked: FetchPartition, **why: Any) -> FetchedPartition:
+        return FetchedPartition(
+            asked.partition,
+            0,
+            replica.core.high_watermark,
+            replica.last_stable_offset(),
+            replica.log.log_start_offset,
+            **why,
+        )
+
+    def _rack_of(self, broker_id: int) -> str | None:
+        found = node(self._context.image, broker_id, self._listener)
+        return None if found is None else found.rack
 
     def _divergence(self, replica: Replica, asked: FetchPartition) -> tuple[int, int] | None:
         """(epoch, end offset) up to which the logs agree, None where they do up to the fetch."""
@@ -248,10 +338,12 @@ class FetchJob:
     ) -> FetchedPartition:
         self.due = True
         hint = None
-        if error in _HINTED and replica is not None:
+        if error in _HINTED and replica is not None and self._version >= _HINTS_SINCE:
             hint = replica.leader_hint
             if hint is not None:
                 self._name_node(hint[0])
+        if error is ErrorCode.kafka_storage_error and self._version < _STORAGE_ERROR_SINCE:
+            error = ErrorCode.not_leader_or_follower
         return FetchedPartition(asked.partition, error, current_leader=hint)
 
     def _name_node(self, node_id: int) -> None:
@@ -263,31 +355,69 @@ class FetchJob:
 
     def frame(self) -> Frame:
         """The answer as planned last."""
-        self._context.replicas.bytes_out += self.size
+        error, session_id, topics = ErrorCode.none, NO_SESSION, self._topics
+        session = self._session
+        if session is None:
+            if self._asked.session_epoch == INITIAL_EPOCH and self._version >= _SESSIONS_SINCE:
+                session_id = self._begin_session()
+        elif session.epoch != self._epoch:
+            # The client has asked again meanwhile, and waits for that answer alone.
+            error, session_id, topics = ErrorCode.invalid_fetch_session_epoch, session.id, []
+        else:
+            session_id, topics = session.id, session.news(self._parts, topics[0].partitions)
+        if error is ErrorCode.none:
+            self._context.replicas.bytes_out += self.size
         return Frame(
             encode_fetch_response(
                 self._version,
                 self._correlation_id,
-                self._topics,
+                topics,
+                error_code=error,
+                session_id=session_id,
                 node_endpoints=tuple(self._endpoints.values()),
             )
         )
+
+    def _begin_session(self) -> int:
+        """Remembers what was asked for and is answered now; the id by which it will be known."""
+        session = self._context.fetch_sessions.create(
+            self._asked.topics,
+            privileged=self._asked.replica_id >= 0,
+            uses_ids=self._version >= _IDS_SINCE,
+            now_ms=self._context.env.clock.now_ms(),
+        )
+        if session is None:
+            return NO_SESSION
+        for topic in self._topics:
+            for answer in topic.partitions:
+                key = session.key(topic.name, topic.topic_id, answer.index)
+                session.partitions[key].tell(answer)
+        return session.id
 
     def park(self) -> Later:
         """Waits until there is enough, something happened, or the time is over."""
         asked = self._asked
         replicas = self._context.replicas
         wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
-        parked = ParkedFetch(replicas.wakes, self.least - self.size, wait_ms, self._look)
-        for topic in asked.topics:
-            for partition in topic.partitions:
-                replica = replicas.find(topic.name, topic.topic_id, partition.partition)
-                if isinstance(replica, Replica):
-                    parked.join(replica.followers if asked.replica_id >= 0 else replica.consumers)
+        short = self.least - self.size
+        parked = ParkedFetch(replicas.wakes, short, wait_ms, self._look, urgent=self._prompt)
+        follower = asked.replica_id >= 0
+        for name, topic_id, index in self._places():
+            replica = replicas.find(name, topic_id, index)
+            if isinstance(replica, Replica):
+                parked.join(replica.followers if follower else replica.consumers)
         self._parked = parked
         self._later = Later()
         self._later.on_dropped = parked.leave
         return self._later
+
+    def _places(self) -> Iterator[tuple[str | None, UUID | None, int]]:
+        for part in self._parts:
+            yield part.name, part.topic_id, part.asked.partition
+        if self._session is None:
+            for topic in self._asked.topics:
+                for partition in topic.partitions:
+                    yield topic.name, topic.topic_id, partition.partition
 
     def _look(self) -> None:
         parked, later = self._parked, self._later
@@ -299,7 +429,9 @@ class FetchJob:
             parked.leave()
             later.set(Frame([]))
             return
-        self.plan(first=False)
+        if self.size or parked.touched:
+            parked.touched = False
+            self.plan(first=False)
         if parked.expired or self.due or self.full or self.size >= self.least:
             parked.leave()
             later.set(self.frame())

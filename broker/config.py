@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
 
 class StaticValues(Protocol):
     """A node's parsed property file: `metadata.configs.StaticConfig`.
@@ -41,6 +43,8 @@ class BrokerConfig:
     initial_broker_registration_timeout_ms: int = 60_000
     request_timeout_ms: int = 30_000
     fetch_max_bytes: int = 55 << 20
+    max_incremental_fetch_session_cache_slots: int = 1_000
+    replica_selector_class: str | None = None
     auto_create_topics_enable: bool = True
     num_partitions: int = 1
     default_replication_factor: int = 1
@@ -64,6 +68,11 @@ class BrokerConfig:
     producer_id_expiration_ms: int = 86_400_000
     producer_id_expiration_check_interval_ms: int = 600_000
     given: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rack_aware_reads(self) -> bool:
+        """Whether consumers are sent to the closest replica (KIP-392)."""
+        return self.replica_selector_class == RACK_AWARE
 
     @classmethod
     def from_static(cls, static: StaticValues) -> BrokerConfig:

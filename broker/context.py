@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from broker.fetch_sessions import FetchSessions
 from metadata.image import EMPTY, MetadataImage
 
 if TYPE_CHECKING:
@@ -29,8 +30,13 @@ class BrokerContext:
     forwarding: ControllerChannel
     producer_ids: ProducerIds
     image: MetadataImage = EMPTY
+    fetch_sessions: FetchSessions = field(init=False)
     # Set once the image is of the present: before, it would tell clients of what is long gone.
     caught_up: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        slots = self.config.max_incremental_fetch_session_cache_slots
+        self.fetch_sessions = FetchSessions(slots, self.env.chance.randint)
 
     @property
     def broker_id(self) -> int:

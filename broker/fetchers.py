@@ -1,7 +1,8 @@
 """Copies from leaders: one loop per source broker, one Fetch in flight that covers all partitions.
 
 The round trip is the batching clock: what was appended while a fetch was on its way joins the next,
-and the fetch offset is the acknowledgement. Logs that parted are cut at the epoch where they still
+and the fetch offset is the acknowledgement. In a fetch session (KIP-227) neither side repeats what
+the other knows. Logs that parted are cut at the epoch where they still
 agree (KIP-101, truncation on fetch KIP-595): the leader answers with the diverging epoch.
 """
 
@@ -14,6 +15,7 @@ from uuid import UUID
 import structlog
 
 from broker.config import BrokerConfig
+from broker.leader_session import Followed, LeaderSession
 from broker.partition import NO_LEADER, Role
 from broker.replica import Replica
 from broker.tasks import OnFatal, spawn
@@ -25,7 +27,6 @@ from wire.hot import (
     FetchedPartition,
     FetchPartition,
     FetchRequest,
-    FetchTopic,
     decode_fetch_response,
     encode_fetch_request,
 )
@@ -37,23 +38,13 @@ Key = tuple[UUID, int]
 # Array elements and tagged fields of an answer: all partitions that a request can name.
 _MAX_ANSWERED = 300_000
 _FIRST_VERSION_BY_ID = 13
+_SESSION_ERRORS = (
+    ErrorCode.fetch_session_id_not_found,
+    ErrorCode.invalid_fetch_session_epoch,
+    ErrorCode.fetch_session_topic_id_error,
+)
 _FIRST_BACKOFF_MS = 50
 _EARLIEST, _LATEST = -2, -1
-
-
-class Followed:
-    """One partition that a fetcher copies. `not_before_ms` holds it back after an error."""
-
-    __slots__ = ("backoff_ms", "not_before_ms", "replica")
-
-    def __init__(self, replica: Replica) -> None:
-        self.replica = replica
-        self.backoff_ms = 0
-        self.not_before_ms = 0
-
-    def back_off(self, now_ms: int, most_ms: int) -> None:
-        self.backoff_ms = min(max(_FIRST_BACKOFF_MS, 2 * self.backoff_ms), most_ms)
-        self.not_before_ms = now_ms + self.backoff_ms
 
 
 class Fetchers:
@@ -130,6 +121,7 @@ class Fetcher:
         self._partitions: dict[Key, Followed] = {}
         self._changed = asyncio.Event()
         self._connection: Connection | None = None
+        self._session = LeaderSession()
         self._waiting_idle = False
         self._log = structlog.get_logger("broker.fetcher").bind(
             node_id=owner.config.node_id, source=source
@@ -202,6 +194,7 @@ class Fetcher:
             return
 
     def _drop(self) -> None:
+        self._session.failed()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -225,24 +218,18 @@ class Fetcher:
         connection = await self._connected()
         version = connection.version(ApiKey.FETCH, 18)
         config = self._owner.config
-        asked: dict[Key, tuple[Followed, FetchPartition]] = {}
-        topics: dict[UUID, FetchTopic] = {}
-        for followed in due:
-            replica = followed.replica
-            wanted = self._want(replica)
-            asked[replica.topic_id, replica.index] = (followed, wanted)
-            topic = topics.get(replica.topic_id)
-            if topic is None:
-                topic = topics[replica.topic_id] = FetchTopic(replica.topic, replica.topic_id, [])
-            assert isinstance(topic.partitions, list)
-            topic.partitions.append(wanted)
+        session = self._session
+        topics, forgotten = session.request(due, config.replica_fetch_max_bytes)
         request = FetchRequest(
             config.replica_fetch_wait_max_ms,
             config.replica_fetch_min_bytes,
             config.replica_fetch_response_max_bytes,
-            list(topics.values()),
+            topics,
             replica_id=config.node_id,
             replica_epoch=self._owner.broker_epoch(),
+            session_id=session.id,
+            session_epoch=session.epoch,
+            forgotten=forgotten,
         )
         self.fetches += 1
         self._waiting_idle = True
@@ -257,26 +244,22 @@ class Fetcher:
             self._waiting_idle = False
         response = decode_fetch_response(version, body, _MAX_ANSWERED)
         if response.error_code:
+            session.failed(ErrorCode(response.error_code))
+            if response.error_code in _SESSION_ERRORS:
+                return
             raise NetworkError(f"broker {self._source} answered {response.error_code}")
-        names = {t.name: t.topic_id for t in topics.values()}
+        session.answered(response.session_id)
+        names: dict[str | None, UUID] = {}
+        if version < _FIRST_VERSION_BY_ID:
+            names = {f.replica.topic: f.replica.topic_id for f in due}
         for answered in response.topics:
-            topic_id = answered.topic_id if version >= _FIRST_VERSION_BY_ID else None
-            if topic_id is None:
-                topic_id = names.get(answered.name)
+            topic_id = names.get(answered.name) if names else answered.topic_id
             for partition in answered.partitions:
-                if topic_id is not None and (topic_id, partition.index) in asked:
-                    await self._take(*asked[topic_id, partition.index], partition, connection)
-
-    def _want(self, replica: Replica) -> FetchPartition:
-        log = replica.log
-        return FetchPartition(
-            replica.index,
-            log.end_offset,
-            self._owner.config.replica_fetch_max_bytes,
-            current_leader_epoch=replica.core.leader_epoch,
-            last_fetched_epoch=log.last_epoch,
-            log_start_offset=log.log_start_offset,
-        )
+                followed = None
+                if topic_id is not None:
+                    followed = session.asked((topic_id, partition.index))
+                if followed is not None and followed.asked is not None:
+                    await self._take(followed, followed.asked, partition, connection)
 
     async def _take(
         self,
@@ -303,7 +286,7 @@ class Fetcher:
             else:
                 self._refused(followed, ErrorCode(answer.error_code))
         except (KafkaError, DiskError) as error:
-            followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
+            self._back_off(followed)
             self._owner.disk_failed(replica, error)
 
     async def _copy(self, followed: Followed, answer: FetchedPartition) -> None:
@@ -323,9 +306,14 @@ class Fetcher:
             self._partitions[key] = self._partitions.pop(key)
         replica.leader_told(answer.high_watermark, answer.log_start_offset)
 
+    def _back_off(self, followed: Followed) -> None:
+        most_ms = self._owner.config.replica_fetch_backoff_ms
+        followed.backoff_ms = min(max(_FIRST_BACKOFF_MS, 2 * followed.backoff_ms), most_ms)
+        followed.not_before_ms = self._env.clock.now_ms() + followed.backoff_ms
+
     def _refused(self, followed: Followed, error: ErrorCode) -> None:
         replica = followed.replica
-        followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
+        self._back_off(followed)
         self._log.info(
             "partition_refused", topic=replica.topic, partition=replica.index, error=error.name
         )
@@ -353,7 +341,7 @@ class Fetcher:
             replica.restart_at(start)
         else:
             # Nothing to mend on our side: asking again at once would only repeat the answer.
-            followed.back_off(self._env.clock.now_ms(), self._owner.config.replica_fetch_backoff_ms)
+            self._back_off(followed)
             return
         await log.settle()
 

@@ -156,6 +156,7 @@ class Replica:
         info = self.log.append_as_follower(data)
         if info is not None:
             self.tell(Appended(info.last_offset + 1))
+            self._uncommitted.appended(info.last_offset + 1, info.size)
 
     def leader_told(self, high_watermark: int, log_start: int) -> None:
         """The leader's high watermark and log start, from its answer to our fetch."""
@@ -176,6 +177,8 @@ class Replica:
             self.check_low_watermark()
             for parked in list(self.followers):
                 parked.wake()
+            for parked in self.consumers:
+                parked.touch()
 
     def truncate(self, offset: int) -> None:
         """Cuts a follower's log at `offset`; `log.settle()` is to be awaited after it."""
@@ -191,6 +194,7 @@ class Replica:
         self.log.truncate_and_restart_at(offset)
         self.tell(Truncated(self.log.end_offset))
         self.tell(LogStartMoved(offset))
+        self._uncommitted.clear()
         self._wake_all()
 
     def last_stable_offset(self) -> int:
@@ -246,6 +250,9 @@ class Replica:
                 core.high_watermark,
                 ErrorCode.none if enough else ErrorCode.not_enough_replicas_after_append,
             )
+        self.log.producers.replicated(core.high_watermark)
+        for parked in self.followers:
+            parked.touch()
         gained = self._uncommitted.committed(core.high_watermark)
         if self.consumers:
             for parked in list(self.consumers):

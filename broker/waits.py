@@ -103,16 +103,25 @@ class ParkedFetch:
     """A fetch that waits for `short` more bytes, an event that concerns it, or its time.
 
     `look` is called when one of these came: it answers, or says by `stay(short)` how much is
-    missing still. After the time is over `look` must answer.
+    missing still. After the time is over `look` must answer. `touched` says that something has
+    changed since `look` last took it back; where that is `urgent` it is looked at for any of it.
     """
 
-    __slots__ = ("_lists", "_look", "_queue", "_timer", "expired", "short")
+    __slots__ = ("_lists", "_look", "_queue", "_timer", "expired", "short", "touched", "urgent")
 
     def __init__(
-        self, queue: WakeQueue, short: int, wait_ms: int, look: Callable[[], None]
+        self,
+        queue: WakeQueue,
+        short: int,
+        wait_ms: int,
+        look: Callable[[], None],
+        *,
+        urgent: bool = False,
     ) -> None:
         self.short = short
         self.expired = False
+        self.touched = False
+        self.urgent = urgent
         self._queue = queue
         self._look = look
         self._lists: list[dict[ParkedFetch, None]] = []
@@ -126,13 +135,21 @@ class ParkedFetch:
 
     def gained(self, count: int) -> None:
         """`count` bytes became readable in one of its partitions."""
+        self.touched = True
         self.short -= count
         if self.short <= 0:
             self._queue.add(self._look)
 
     def wake(self) -> None:
         """Something else happened that it must be told."""
+        self.touched = True
         self._queue.add(self._look)
+
+    def touch(self) -> None:
+        """An offset moved that it is told with its answer."""
+        self.touched = True
+        if self.urgent:
+            self._queue.add(self._look)
 
     def stay(self, short: int) -> None:
         """Goes on waiting for `short` bytes."""

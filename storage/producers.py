@@ -221,6 +221,8 @@ class ProducerState:
 
     def replicated(self, high_watermark: int) -> None:
         """All before this offset is committed, the markers among it."""
+        if not self._unreplicated:
+            return
         for first_offset, marker_offset in list(self._unreplicated.items()):
             if marker_offset < high_watermark:
                 del self._unreplicated[first_offset]

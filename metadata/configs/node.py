@@ -115,6 +115,13 @@ _NETWORK: Final[tuple[Row, ...]] = (
         at_least(0),
         "Incremental fetch sessions remembered.",
     ),
+    (
+        "replica.selector.class",
+        T.CLASS,
+        None,
+        one_of("org.apache.kafka.common.replica.RackAwareReplicaSelector"),
+        "Where consumers read: by default at the leader, with it at a replica in their rack.",
+    ),
 )
 
 _QUORUM: Final[tuple[Row, ...]] = (

@@ -40,9 +40,9 @@ def test_those_who_are_gone_unseen_are_forgotten_in_time(tmp_path, monkeypatch):
     waits_ms = []
 
     class Noted(ParkedFetch):
-        def __init__(self, queue, short, wait_ms, look):
+        def __init__(self, queue, short, wait_ms, look, **kwargs):
             waits_ms.append(wait_ms)
-            super().__init__(queue, short, wait_ms, look)
+            super().__init__(queue, short, wait_ms, look, **kwargs)
 
     monkeypatch.setattr(api_fetch, "ParkedFetch", Noted)
 
