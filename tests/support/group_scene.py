@@ -205,7 +205,7 @@ class GroupScene:
     def stable(self, count=1, **fields):
         """A stable group; returns what its members were told when they joined, the leader first.
         Each is assigned its own id."""
-        return self.synced(self.joined(count, **fields))
+        return self.synced(self.joined(count, **fields), fields.get("group_id", "g"))
 
     def joined(self, count=1, **fields):
         """What the members of a new group are told when they have joined; it waits for its leader's
@@ -215,10 +215,11 @@ class GroupScene:
             self.advance(self.settings.group_initial_rebalance_delay_ms)
         return [self.answers[caller] for caller in callers]
 
-    def synced(self, joined):
+    def synced(self, joined, group_id="g"):
         """All sync; returns `joined` again, the leader first."""
         joined = sorted(joined, key=lambda one: one.member_id != one.leader)
         ids = [one.member_id for one in joined]
         for one in joined:
-            self.sync(one, [(i, i.encode()) for i in ids] if one is joined[0] else ())
+            assigned = [(i, i.encode()) for i in ids] if one is joined[0] else ()
+            self.sync(one, assigned, group_id)
         return joined
