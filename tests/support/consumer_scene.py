@@ -58,6 +58,7 @@ class Consumer:
     """A client: it beats, gives up what it is no longer assigned, and then says so.
 
     `owned` has its partitions by topic id, `epoch` the epoch at which it last heard of them.
+    `missed` is whether it waits for an answer in vain: then it says everything, to hear everything.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Consumer:
         self.epoch = JOINING
         self.owned = {}
         self.error = None
+        self.missed = False
 
     def request(self, **fields):
         """The answer to a heartbeat that tells nothing but these."""
@@ -122,11 +124,13 @@ class Consumer:
 
     def beat(self, **fields):
         """A heartbeat that tells what it owns; adopts the answer."""
-        return self.take(self.request(**{"owned": self.says(), **fields}))
+        said = self.saying_all() if self.missed else {"owned": self.says()}
+        return self.take(self.request(**{**said, **fields}))
 
     def take(self, told):
         """What a client does with an answer."""
         self.error = told.error.name
+        self.missed = self.error == "coordinator_not_available"
         if self.error != "none":
             return told
         self.epoch = told.member_epoch

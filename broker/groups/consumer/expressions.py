@@ -102,7 +102,7 @@ class Expressions:
             return False
         interval = self._context.settings.group_consumer_regex_refresh_interval_ms
         return (
-            group.regexes.keys() != group.resolved.keys()
+            any(regex not in group.resolved for regex in group.regexes)
             or min(one.version for one in group.resolved.values()) < self._topics.version_of_new
             or not last <= wall_ms <= last + interval
         )

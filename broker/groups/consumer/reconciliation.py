@@ -129,6 +129,6 @@ def _divided(
     """What of a topic's partitions is wanted, and what isn't."""
     if len(owned) <= len(wanted) and owned.keys() <= set(wanted):
         return owned, _NONE
-    those = set(wanted)
-    stays = {p: epoch for p, epoch in owned.items() if p in those}
-    return stays, {p: epoch for p, epoch in owned.items() if p not in those}
+    target = set(wanted)
+    stays = {p: epoch for p, epoch in owned.items() if p in target}
+    return stays, {p: epoch for p, epoch in owned.items() if p not in target}
