@@ -8,14 +8,13 @@ from typing import Any
 
 from broker.group_coordinator import GroupCoordinators
 from broker.groups.events import Event
+from metadata.features import GROUP_VERSION
 from metadata.image import MetadataImage
 from net.handlers import Later, Request
 
 # Without an authorizer everything is allowed: the bits of all operations on a group.
 ALL_GROUP_OPERATIONS = 0b1101_0100_1000
 NOT_ASKED = -(1 << 31)
-
-GROUP_VERSION = "group.version"
 
 _MILLISECOND = timedelta(milliseconds=1)
 

@@ -11,11 +11,13 @@ DEFAULT_METADATA_VERSION: Final = 25
 """What `storage format` finalises unless told otherwise: 4.0-IV3."""
 
 ELIGIBLE_LEADER_REPLICAS: Final = "eligible.leader.replicas.version"
+GROUP_VERSION: Final = "group.version"
 
 _LOWEST: Final = 7
 SUPPORTED: Final[dict[str, tuple[int, int]]] = {
     METADATA_VERSION: (_LOWEST, 29),
     ELIGIBLE_LEADER_REPLICAS: (0, 1),
+    GROUP_VERSION: (0, 1),
 }
 """Feature -> (lowest, highest) level. A feature that is not here has level 0 only; one comes in
 when the work behind it is done.
@@ -30,7 +32,7 @@ REQUIRES: Final[dict[str, dict[int, tuple[str, int]]]] = {
 }
 """Feature -> level -> (other feature, its lowest level) that must be finalised with it."""
 
-_ELIGIBLE_BY_DEFAULT: Final = 26
+_BY_DEFAULT_FROM: Final = {ELIGIBLE_LEADER_REPLICAS: 26, GROUP_VERSION: 22}
 
 _NEW_METADATA: Final = (8, 11, 13, 14, 15, 17, 23)
 """Levels of metadata.version from which records or fields are written that lower ones lack."""
@@ -110,7 +112,13 @@ def describe_level(feature: str, level: int) -> str:
 def default_levels(metadata_version: int) -> dict[str, int]:
     """What a new cluster at that level finalises beside it unless told otherwise, of the features
     that are records of the metadata log; as Kafka's storage tool."""
-    return {ELIGIBLE_LEADER_REPLICAS: 1} if metadata_version >= _ELIGIBLE_BY_DEFAULT else {}
+    return {name: 1 for name, since in _BY_DEFAULT_FROM.items() if metadata_version >= since}
+
+
+def new_cluster_levels() -> dict[str, int]:
+    """All that a new cluster finalises that nobody has told otherwise."""
+    level = DEFAULT_METADATA_VERSION
+    return {METADATA_VERSION: level, **default_levels(level)}
 
 
 def lowest_without_loss(level: int) -> int:

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from metadata.features import DEFAULT_METADATA_VERSION
-from metadata.image import METADATA_VERSION
+from metadata.features import new_cluster_levels
 from pykraft.storage_format import format_directories
 from wire import properties, uuids
 from world.real import real_env
@@ -91,6 +90,6 @@ def write_node(
             [str(data)],
             node_id=node.id,
             cluster_id=cluster_id,
-            levels={METADATA_VERSION: DEFAULT_METADATA_VERSION},
+            levels=new_cluster_levels(),
         )
     )

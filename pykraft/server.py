@@ -12,8 +12,7 @@ from contextlib import suppress
 
 import structlog
 
-from metadata.features import DEFAULT_METADATA_VERSION
-from metadata.image import METADATA_VERSION
+from metadata.features import new_cluster_levels
 from pykraft import storage_format
 from pykraft.doors import open_doors
 from pykraft.logs import configure_logs
@@ -154,7 +153,7 @@ async def _format_new(env: Env, config: NodeConfig) -> None:
             config.log_dirs,
             node_id=config.node_id,
             cluster_id=new_cluster_id(),
-            levels={METADATA_VERSION: DEFAULT_METADATA_VERSION},
+            levels=new_cluster_levels(),
         )
 
 

@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from metadata.features import DEFAULT_METADATA_VERSION
-from metadata.image import METADATA_VERSION
+from metadata.features import new_cluster_levels
 from pykraft.node import Node
 from pykraft.node_config import NodeConfig, parse_node_config
 from pykraft.node_files import NodeSpec, node_properties
@@ -68,7 +67,7 @@ class Cluster:
         self.machines: dict[int, Machine] = {}
         self.cluster_id = ""
         self._world = world
-        self._levels = {METADATA_VERSION: DEFAULT_METADATA_VERSION, **(levels or {})}
+        self._levels = {**new_cluster_levels(), **(levels or {})}
         ids = ChanceIds(world.chance("identities"))
         self.cluster_id = uuids.to_text(ids.uuid())
         voters = VoterSet(_voter(spec, ids) for spec in nodes if spec.controller)

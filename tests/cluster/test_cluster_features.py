@@ -91,8 +91,8 @@ def test_up_and_down_again(shared_cluster):
         ((*DOWN, "3.9", "--unsafe"), "unsafe downgrades are not supported"),
         (("features", "disable", "--feature", "metadata.version"), "supports levels 7"),
         (
-            ("features", "upgrade", "--feature", "group.version=1"),
-            r"has no group\.version; the features there are: .*, metadata\.version 7 .* to 29 ",
+            ("features", "upgrade", "--feature", "share.version=1"),
+            r"has no share\.version; the features there are: .*, metadata\.version 7 .* to 29 ",
         ),
     ],
 )

@@ -119,15 +119,15 @@ def test_refusals(tool, command, said, reason):
     [kafka_jvm.NEWEST_VERSION, pytest.param(kafka_jvm.DEFAULT_VERSION, marks=pytest.mark.ci)],
 )
 def test_a_whole_release_is_refused_with_what_is_missing_and_what_there_is(shared_cluster, version):
-    """The tool asks for all features of the release, of which two or more aren't here yet."""
+    """The tool asks for all features of the release, of which one or more aren't here yet."""
     with kafka_jvm.Tools(version) as tools:
         command = ("--bootstrap-server", shared_cluster.bootstrap, "upgrade")
         code, said = tools.run(FEATURES, *command, "--release-version", "4.1")
     assert code == 1
     reason = (
-        "group.version can't be set to 1: this version has no group.version, transaction.version; "
-        "the features there are: eligible.leader.replicas.version 0 to 1, kraft.version 0 to 1, "
-        "metadata.version 7 (3.3-IV3) to 29 (4.2-IV1)"
+        "transaction.version can't be set to 2: this version has no transaction.version; "
+        "the features there are: eligible.leader.replicas.version 0 to 1, group.version 0 to 1, "
+        "kraft.version 0 to 1, metadata.version 7 (3.3-IV3) to 29 (4.2-IV1)"
     )
     first, *others = said.splitlines()[:-1]
     assert first == f"Could not upgrade eligible.leader.replicas.version to 1. {reason}"

@@ -193,15 +193,15 @@ def test_all_features_that_are_missing_are_named_and_the_levels_that_there_are(s
     """As Kafka's tool asks for a release: whoever reads it sees at once what can be had."""
     refused = update(
         scene,
-        ("group.version", 1, UPGRADE),
+        ("share.version", 1, UPGRADE),
         ("metadata.version", 26, UPGRADE),
         ("transaction.version", 2, UPGRADE),
     )
     assert refused.error_code is E.invalid_update_version
     assert refused.error_message == (
-        "group.version can't be set to 1: this version has no group.version, transaction.version; "
-        "the features there are: eligible.leader.replicas.version 0 to 1, kraft.version 0 to 1, "
-        "metadata.version 7 (3.3-IV3) to 29 (4.2-IV1)"
+        "share.version can't be set to 1: this version has no share.version, transaction.version; "
+        "the features there are: eligible.leader.replicas.version 0 to 1, group.version 0 to 1, "
+        "kraft.version 0 to 1, metadata.version 7 (3.3-IV3) to 29 (4.2-IV1)"
     )
 
 

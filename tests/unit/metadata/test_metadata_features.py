@@ -9,6 +9,7 @@ from metadata.features import (
     level_name,
     level_of,
     lowest_without_loss,
+    new_cluster_levels,
     unmet,
     unsupported,
 )
@@ -54,8 +55,11 @@ def test_how_far_a_downgrade_loses_nothing(level, lowest):
 
 
 def test_what_a_new_cluster_finalises_beside_it():
-    assert default_levels(25) == {}
-    assert default_levels(26) == default_levels(29) == {"eligible.leader.replicas.version": 1}
+    assert default_levels(21) == {}
+    assert default_levels(22) == default_levels(25) == {"group.version": 1}
+    both = {"eligible.leader.replicas.version": 1, "group.version": 1}
+    assert default_levels(26) == default_levels(29) == both
+    assert new_cluster_levels() == {"metadata.version": 25, "group.version": 1}
 
 
 def test_what_a_level_needs(monkeypatch):

@@ -278,12 +278,16 @@ def test_a_node_whose_port_is_taken_touches_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ([], "metadata.version 25 (4.0-IV3)\n"),
-        (["--release-version", "4.1"], "27 (4.1-IV1), eligible.leader.replicas.version 1\n"),
-        (["--feature", "metadata.version=23"], "metadata.version 23 (4.0-IV1)\n"),
+        ([], "metadata.version 25 (4.0-IV3), group.version 1\n"),
+        (
+            ["--release-version", "4.1"],
+            "27 (4.1-IV1), eligible.leader.replicas.version 1, group.version 1\n",
+        ),
+        (["--feature", "metadata.version=23"], "metadata.version 23 (4.0-IV1), group.version 1\n"),
+        (["--release-version", "3.9"], "metadata.version 21 (3.9-IV0)\n"),
         (
             ["--release-version", "4.2", "--feature", "eligible.leader.replicas.version=0"],
-            "29 (4.2-IV1), eligible.leader.replicas.version 0\n",
+            "29 (4.2-IV1), eligible.leader.replicas.version 0, group.version 1\n",
         ),
     ],
 )

@@ -77,11 +77,11 @@ def test_a_level_outside_the_range_is_refused(level):
 
 
 def test_features_that_are_not_there_stay_at_zero():
-    assert bootstrap_records({"metadata.version": 25, "group.version": 0}) == bootstrap_records(
+    assert bootstrap_records({"metadata.version": 25, "share.version": 0}) == bootstrap_records(
         {"metadata.version": 25}
     )
-    with pytest.raises(KafkaError, match=r"feature group\.version at level 1: 0 to 0"):
-        bootstrap_records({"metadata.version": 25, "group.version": 1})
+    with pytest.raises(KafkaError, match=r"feature share\.version at level 1: 0 to 0"):
+        bootstrap_records({"metadata.version": 25, "share.version": 1})
 
 
 def test_levels_that_need_each_other(monkeypatch):

@@ -1,0 +1,179 @@
+"""Groups of real consumers on real nodes: members and coordinators die, no record is missed."""
+
+import threading
+import uuid
+from contextlib import contextmanager, suppress
+
+import pytest
+from clusters import running_cluster
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from group_member import Member
+from waiting import wait_until
+
+pytestmark = pytest.mark.cluster
+
+PARTITIONS = 6
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 500,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 6000,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 500,
+}
+
+
+@pytest.fixture(scope="module")
+def one_cluster(tmp_path_factory):
+    with running_cluster(tmp_path_factory.mktemp("groups"), 1, 3, SETTINGS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(one_cluster):
+    """The cluster with all its nodes, also after a test that failed half-way."""
+    if any(one_cluster.process(id_) is None for id_ in one_cluster.ids()):
+        one_cluster.up(1, 3)
+    return one_cluster
+
+
+class Writer:
+    """Produces numbered records from a thread until it is told to stop."""
+
+    def __init__(self, bootstrap, topic):
+        self.count = 0
+        self._stop = threading.Event()
+        self._topic = topic
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "log_level": 0,
+            }
+        )
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self):
+        while not self._stop.wait(0.01):
+            for _ in range(5):
+                self._producer.produce(
+                    self._topic, b"%d" % self.count, partition=self.count % PARTITIONS
+                )
+                self.count += 1
+            self._producer.poll(0)
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+
+
+@contextmanager
+def group_of(count, library, protocol, cluster):
+    """A group's name, a topic, and members that are ended afterwards."""
+    topic = group = f"{library}-{protocol}-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 3)], operation_timeout=30)[topic].result()
+    members = [Member(library, protocol, cluster.bootstrap, group, topic) for _ in range(count)]
+    try:
+        yield topic, group, members
+    finally:
+        for member in members:
+            with suppress(ValueError):
+                member.kill()
+
+
+def shared_out(members):
+    """Whether each partition has one owner, and nobody has more than a fair share."""
+    owned = sorted(p for member in members for p in member.owns)
+    fair = -(-PARTITIONS // len(members))
+    return owned == list(range(PARTITIONS)) and all(len(m.owns) <= fair for m in members)
+
+
+def consumed(members):
+    return {int(value) for member in members for _, _, value in list(member.got)}
+
+
+def described(cluster, group):
+    """By a new client each time: one remembers for minutes who coordinates a group."""
+
+    def describe():
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        return admin.describe_consumer_groups([group])[group].result()
+
+    return wait_until(describe, "the group is described", errors=(KafkaException,))
+
+
+def committed(bootstrap, group, topic):
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
+    try:
+        asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
+        return [p.offset for p in consumer.committed(asked, timeout=20)]
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("library", "protocol"),
+    [
+        ("confluent", "range"),
+        pytest.param("confluent", "cooperative-sticky", marks=pytest.mark.ci),
+        ("confluent", "consumer"),
+        ("kafka-python", "classic"),
+    ],
+)
+def test_members_and_coordinators_die_and_no_record_is_missed(cluster, library, protocol):
+    with group_of(3, library, protocol, cluster) as (topic, group, members):
+        writer = Writer(cluster.bootstrap, topic)
+        try:
+            wait_until(lambda: shared_out(members), "three members share the partitions", 60)
+            wait_until(lambda: len(consumed(members)) > 100, "they consume")
+            members[0].kill()
+            alive = members[1:]
+            wait_until(lambda: shared_out(alive), "two members share what three had", 40)
+            coordinator = described(cluster, group).coordinator.id
+            cluster.kill(coordinator)
+            before = writer.count
+            wait_until(
+                lambda: len([n for n in consumed(alive) if n > before + 100]) > 100,
+                "they go on without the broker that coordinated them",
+                60,
+            )
+            cluster.start(coordinator)
+            members.append(Member(library, protocol, cluster.bootstrap, group, topic))
+            alive = members[1:]
+            wait_until(lambda: shared_out(alive), "a third member gets its share", 60)
+        finally:
+            writer.stop()
+        everything = set(range(writer.count))
+        wait_until(lambda: consumed(members) == everything, "all was consumed", 60)
+        for member in alive:
+            member.leave()
+        ends = [len(range(p, writer.count, PARTITIONS)) for p in range(PARTITIONS)]
+        # The last word of each, also of commits that a rebalance has refused.
+        wait_until(
+            lambda: committed(cluster.bootstrap, group, topic) == ends, "all is committed", 30
+        )
+        assert described(cluster, group).members == []
+
+
+def test_who_comes_later_goes_on_where_the_group_was(cluster):
+    with group_of(1, "confluent", "range", cluster) as (topic, group, members):
+        writer = Writer(cluster.bootstrap, topic)
+        wait_until(lambda: len(consumed(members)) > 100, "it consumes", 60)
+        members[0].leave()
+        writer.stop()
+        at = committed(cluster.bootstrap, group, topic)
+        members.append(Member("confluent", "range", cluster.bootstrap, group, topic))
+        expected = set(range(writer.count)) - consumed(members[:1])
+        wait_until(lambda: consumed(members[1:]) >= expected, "the rest is consumed", 60)
+        first = {}
+        for partition, offset, _ in members[1].got:
+            first.setdefault(partition, offset)
+        assert first == {p: max(at[p], 0) for p in first}
+        members[1].leave()
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        admin.delete_consumer_groups([group])[group].result()
+        assert committed(cluster.bootstrap, group, topic) == [-1001] * PARTITIONS
