@@ -467,7 +467,10 @@ class ReplicaManager:
 
     def disk_failed(self, replica: Replica, error: Exception) -> None:
         """The log refused a change. If the disk did, its directory goes offline; but a full one is
-        kept where there is no other, since it may have room again."""
+        kept where there is no other, since it may have room again. One that was taken out meanwhile
+        says nothing of the disk."""
+        if replica.log.closed:
+            return
         self._log.error(
             "write_failed", topic=replica.topic, partition=replica.index, reason=str(error)
         )

@@ -32,6 +32,14 @@ class OutOfOrderOffsets(KafkaError):
         super().__init__(ErrorCode.unknown_server_error, message)
 
 
+class LogClosed(KafkaError):
+    """The log was closed while it was made durable: its partition was taken out, most likely. What
+    its files said then is no word of the disk."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__(ErrorCode.kafka_storage_error, f"{directory} was closed")
+
+
 class LogIsDamaged(KafkaError):
     """The log was opened with damage before its synced offset and must be truncated first."""
 

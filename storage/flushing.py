@@ -7,10 +7,11 @@ import asyncio
 from sortedcontainers import SortedDict
 
 from storage.epochs import LeaderEpochs
+from storage.errors import LogClosed
 from storage.names import LEADER_EPOCHS
 from storage.segment import Segment
 from wire import checkpoints
-from world.env import Disk
+from world.env import Disk, DiskError
 
 
 class _Flush:
@@ -27,7 +28,8 @@ class Flusher:
 
     `unsynced_paths`: side files written but not synced. `directory_changed`: files were made,
     renamed or removed. `fell`: truncation lowered the recovery point and nobody wrote it down
-    yet. Segments and epochs stay their owner's.
+    yet. Segments and epochs stay their owner's, who says when it has `closed` the log: from then
+    on its directory may be another log's.
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Flusher:
         self.unsynced_paths = unsynced_paths
         self.directory_changed = False
         self.fell = False
+        self.closed = False
         self._flushes: list[_Flush] = []
         self._side_files_done: asyncio.Event | None = None
 
@@ -62,15 +65,23 @@ class Flusher:
     async def flush(self, end_offset: int) -> None:
         """Raise the recovery point to `end_offset`, the log's end now. Calls may overlap.
 
-        Raises SyncFailed: nothing may be assumed durable then.
+        Raises SyncFailed: nothing may be assumed durable then; LogClosed where the log was closed
+        meanwhile.
         """
         flush = _Flush(end_offset)
         self._flushes.append(flush)
         try:
             await self._sync_files()
             self.recovery_point = max(self.recovery_point, flush.target)
+        except (DiskError, FileNotFoundError):
+            self._check_open()
+            raise
         finally:
             self._flushes.remove(flush)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise LogClosed(self._directory)
 
     async def _sync_files(self) -> None:
         segments = list(self._segments.values())
@@ -84,6 +95,7 @@ class Flusher:
         # One at a time, and nobody is done before what was begun for all is done.
         while self._side_files_done is not None:
             await self._side_files_done.wait()
+        self._check_open()
         if self.unsynced_paths or self._epochs.dirty or self.directory_changed:
             self._side_files_done = asyncio.Event()
             try:
@@ -112,6 +124,7 @@ class Flusher:
                 paths.pop()
         finally:
             self.unsynced_paths += paths
+        self._check_open()
         if self._epochs.dirty:
             await self._write_epochs()
         if self.directory_changed:

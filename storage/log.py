@@ -511,7 +511,8 @@ class Log:
 
     async def flush(self, upto: int | None = None) -> int:
         """Return when all below `upto` (default: the end at the time of the call) is durable;
-        the recovery point then. Raises SyncFailed: nothing may be assumed durable then.
+        the recovery point then. Raises SyncFailed: nothing may be assumed durable then; LogClosed
+        where the log was closed meanwhile.
 
         Calls may overlap; one sync of the file serves all appends made before it.
         """
@@ -543,7 +544,7 @@ class Log:
             )
             self._flusher.directory_changed = True
             await self.flush()
-        self.closed = True
+        self.closed = self._flusher.closed = True
         for segment in self.segments.values():
             segment.close()
         self.trash.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -17,6 +18,7 @@ from storage import names
 from storage.cleaning.dirt import Dirt
 from storage.cleaning.work import Limits, LogChanged, Pass, clean
 from storage.config import LogConfig
+from storage.errors import LogClosed
 from storage.leftovers import make_directory
 from storage.log import Log
 from wire import checkpoints, clean_shutdown, meta_properties
@@ -300,12 +302,10 @@ class LogDirectory:
         truncations = log.truncations
         try:
             await log.flush(dirt.end)
-            if self._written_points.get((topic, partition), 0) < dirt.end:
-                await self.write_recovery_points()
-        except DiskError as error:
-            if log.closed:
-                raise LogChanged(f"{log.directory} was closed") from error
-            raise
+        except LogClosed as error:
+            raise LogChanged(str(error)) from error
+        if self._written_points.get((topic, partition), 0) < dirt.end:
+            await self.write_recovery_points()
         if log.closed or log.truncations != truncations:
             raise LogChanged(f"{log.directory} was closed or truncated")
         done = await clean(log, dirt, limits)
@@ -338,7 +338,7 @@ class LogDirectory:
 
     async def flush_all(self) -> None:
         """Make every log durable, then write the recovery points and log starts."""
-        await _each(list(self.logs.values()), Log.flush)
+        await _each(list(self.logs.values()), _flush)
         await self.write_recovery_points()
         await self.write_log_starts()
 
@@ -382,6 +382,11 @@ async def _each(logs: Sequence[Log], work: Callable[[Log], Awaitable[Any]]) -> N
             task.cancel()
     for task in tasks:
         task.result()
+
+
+async def _flush(log: Log) -> None:
+    with suppress(LogClosed):  # it was taken out meanwhile
+        await log.flush()
 
 
 def _explicit_log_start(log: Log) -> int | None:

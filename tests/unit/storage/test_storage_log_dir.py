@@ -234,6 +234,33 @@ def test_logs_are_made_durable_some_at_a_time_and_one_that_fails_stops_no_other(
     run(main())
 
 
+@pytest.mark.parametrize("sync_number", range(1, 9))
+def test_a_log_that_is_deleted_while_all_are_made_durable_is_no_failure_of_the_disk(sync_number):
+    async def main():
+        syncs, deleted = [], []
+        media = Media()
+        directory = await LogDirectory.open(memory_env(1, disk=media.mount()), "/d")
+        logs = [await directory.open_log("t", n, CONFIG, TOPIC_ID) for n in range(2)]
+        for log in logs:
+            for epoch in (1, 2, 3):
+                log.append_as_leader([batch(1)], epoch)
+                log.roll()
+
+        async def sync(path):
+            syncs.append(path)
+            if "t-0" in path and len([p for p in syncs if "t-0" in p]) == sync_number:
+                await directory.delete_log("t", 0, 0)
+                deleted.append(path)
+
+        media.wait_for_sync = sync
+        await directory.flush_all()
+        assert deleted
+        assert logs[1].recovery_point == 3
+        assert not media.mount().exists("/d/t-0")
+
+    run(main())
+
+
 def test_who_only_looked_leaves_a_directory_as_clean_as_it_was():
     """A start that is given up, or that another directory makes fail, costs no recovery."""
 
