@@ -81,11 +81,22 @@ class Coordination:
             )
 
     def subscribe(self, draft: Draft, before: Member, member: Member) -> bool:
-        """What a member says of itself becomes known, and the group's epoch rises if it has to.
-        Whether the member's own subscription has changed."""
+        """What a member says of itself becomes known (`member` is `before` if it is nothing new),
+        and the group's epoch rises if it has to. Whether the member's own subscription has changed.
+        """
+        changed = subscription_changed = False
+        if member is not before:
+            changed, subscription_changed = self._tell(draft, before, member)
+        self._expressions.refresh(draft.group)
+        if changed or self._topics_may_have_changed(draft.group):
+            self.advance(draft, changed=changed)
+        return subscription_changed
+
+    def _tell(self, draft: Draft, before: Member, member: Member) -> tuple[bool, bool]:
+        """Whether the group is another with what the member says, and whether its own subscription
+        is."""
         group = draft.group
-        if member != before:
-            write_subscription(draft, member)
+        write_subscription(draft, member)
         names_changed = member.topics != before.topics
         regex_changed = member.regex != before.regex
         changed = names_changed or self.assignor_of(group) != self.assignor_of(draft.group)
@@ -97,10 +108,7 @@ class Coordination:
                 changed = changed or member.regex in group.resolved
             else:
                 changed = changed or bool(before.regex)
-        self._expressions.refresh(draft.group)
-        if changed or self._topics_may_have_changed(draft.group):
-            self.advance(draft, changed=changed)
-        return names_changed or regex_changed
+        return changed, names_changed or regex_changed
 
     def advance(self, draft: Draft, *, changed: bool) -> None:
         """Let the group's epoch rise if `changed`, or if its topics have changed."""

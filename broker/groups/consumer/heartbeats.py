@@ -156,6 +156,18 @@ class Heartbeats:
 def _as_told(member: Member, request: ConsumerGroupHeartbeat) -> Member:
     """The member with what the request says of it; the same object if that is nothing new."""
     topics, timeout_ms = request.subscribed_topics, request.rebalance_timeout_ms
+    if (
+        topics is None
+        and request.instance_id in (None, member.instance_id)
+        and request.rack_id in (None, member.rack_id)
+        and timeout_ms in (SAME_TIMEOUT_MS, member.rebalance_timeout_ms)
+        and request.subscribed_regex in (None, member.regex)
+        and request.server_assignor in (None, member.assignor)
+        and request.client_id == member.client_id
+        and request.client_host == member.client_host
+        and member.classic is None
+    ):
+        return member
     told_by = member.but(
         instance_id=_or(request.instance_id, member.instance_id),
         rack_id=_or(request.rack_id, member.rack_id),
