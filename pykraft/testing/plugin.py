@@ -189,7 +189,8 @@ def _configured(config: pytest.Config) -> Shape:
         try:
             text = config.getoption(f"--pykraft-{name}")
             text = config.getini(f"pykraft_{name}") if text is None else text
-            counts[name] = default if text in (None, "") else int(text)
+            # Where nothing is set, the oldest pytest that we know answers with an empty list.
+            counts[name] = default if text in (None, "", []) else int(text)
         except (ValueError, TypeError, pytest.UsageError) as error:
             raise pytest.UsageError(f"pykraft_{name}: must be a number: {error}") from None
     properties = {}
