@@ -22,6 +22,7 @@ from broker.fetch_sessions import (
     FetchSession,
     SessionPartition,
 )
+from broker.partition import Role
 from broker.replica import Replica
 from broker.replica_selection import closest_replica
 from broker.waits import ParkedFetch
@@ -54,7 +55,11 @@ _HINTS_SINCE = 16
 # A follower names each partition with up to two tagged fields, in every fetch: enough for 50,000
 # that two brokers share.
 _MAX_ELEMENTS = 150_000
+_NOBODY = -1
 _HINTED = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+# Past the constructor, which would take the fields one by one: this runs for every partition.
+_new_tuple = tuple.__new__
 
 
 def apis(context: BrokerContext) -> list[Api]:
@@ -104,11 +109,14 @@ class FetchJob:
 
     __slots__ = (
         "_asked",
+        "_committed_only",
         "_connection",
         "_context",
         "_correlation_id",
         "_endpoints",
         "_epoch",
+        "_find",
+        "_follower",
         "_later",
         "_leader_only",
         "_left",
@@ -151,7 +159,9 @@ class FetchJob:
         self._most = min(asked.max_bytes, context.config.fetch_max_bytes)
         self.least = min(asked.min_bytes, self._most)
         self._left = 0
-        follower = asked.replica_id >= 0
+        self._find = context.replicas.find
+        self._follower = follower = asked.replica_id >= 0
+        self._committed_only = not follower and asked.isolation_level == _READ_COMMITTED
         rack_aware = context.config.rack_aware_reads
         self._leader_only = follower or self._version < _RACKS_SINCE
         # Where consumers read from followers, these are told of the high watermark at once.
@@ -192,7 +202,7 @@ class FetchJob:
                 )
                 for topic in asked.topics
             ]
-        if asked.replica_id >= 0 and self._told != told and not first:
+        if self._follower and self._told != told and not first:
             self.due = True
         if self._prompt and first and self._has_new_marks():
             self.due = True
@@ -218,12 +228,20 @@ class FetchJob:
     def _partition(
         self, name: str | None, topic_id: UUID | None, asked: FetchPartition, first: bool
     ) -> FetchedPartition:
-        replica = self._context.replicas.find(name, topic_id, asked.partition)
+        replica = self._find(name, topic_id, asked.partition)
         if not isinstance(replica, Replica):
             return self._refuse(asked, replica, None)
-        error = self._check(replica, asked)
-        if error is not ErrorCode.none:
-            return self._refuse(asked, error, replica)
+        core, epoch = replica.core, asked.current_leader_epoch
+        if (
+            self._follower
+            or replica.failed
+            or (epoch != core.leader_epoch and epoch >= 0)
+            or (self._leader_only and core.role is not Role.LEADER)
+            or self._version < _ZSTD_SINCE
+        ):
+            error = self._check(replica, asked)
+            if error is not ErrorCode.none:
+                return self._refuse(asked, error, replica)
         try:
             return self._read(replica, asked, first)
         except OffsetOutOfRange as refused:
@@ -239,7 +257,7 @@ class FetchJob:
         if replica.settings.codec == ZSTD and self._version < _ZSTD_SINCE:
             return ErrorCode.unsupported_compression_type
         error = core.check_epoch(asked.current_leader_epoch, leader_only=self._leader_only)
-        if error is ErrorCode.none and self._asked.replica_id >= 0:
+        if error is ErrorCode.none and self._follower:
             error = core.check_follower(
                 self._asked.replica_id, self._asked.replica_epoch, asked.current_leader_epoch
             )
@@ -247,35 +265,32 @@ class FetchJob:
 
     def _read(self, replica: Replica, asked: FetchPartition, first: bool) -> FetchedPartition:
         core, log = replica.core, replica.log
-        offset = asked.fetch_offset
-        follower = self._asked.replica_id >= 0
+        offset, last_epoch, end = asked.fetch_offset, asked.last_fetched_epoch, log.end_offset
         if self._rack and core.is_leader:
             closest = closest_replica(core, self._rack, offset, self._rack_of)
             if closest is not None:
                 self.due = True
                 return self._empty(replica, asked, preferred_read_replica=closest)
-        if asked.last_fetched_epoch >= 0:
+        if last_epoch >= 0 and (last_epoch != log.epochs.latest or offset > end):
             diverging = self._divergence(replica, asked)
             if diverging is not None:
                 self.due = True
                 return self._empty(replica, asked, diverging_epoch=diverging)
-        if not log.log_start_offset <= offset <= log.end_offset:
-            raise OffsetOutOfRange(offset, log.log_start_offset, log.end_offset)
-        if follower and first:
-            replica.follower_fetched(
-                self._asked.replica_id, self._asked.replica_epoch, offset, asked.log_start_offset
-            )
-        self._told += log.log_start_offset
-        if self._prompt:
-            self._told += core.high_watermark
-        stable = replica.last_stable_offset()
-        committed_only = self._asked.isolation_level == _READ_COMMITTED and not follower
-        if follower:
-            upto = log.end_offset
-        else:
-            upto = stable if committed_only else core.high_watermark
+        if not log.log_start_offset <= offset <= end:
+            raise OffsetOutOfRange(offset, log.log_start_offset, end)
+        if self._follower:
+            if first:
+                request = self._asked
+                replica.follower_fetched(
+                    request.replica_id, request.replica_epoch, offset, asked.log_start_offset
+                )
+            self._told += log.log_start_offset
+            if self._prompt:
+                self._told += core.high_watermark
+        mark, stable = core.high_watermark, replica.last_stable_offset()
+        upto = end if self._follower else stable if self._committed_only else mark
         records: tuple[Any, ...] = ()
-        aborted: list[tuple[int, int]] | None = [] if committed_only else None
+        aborted: list[tuple[int, int]] | None = [] if self._committed_only else None
         size = 0
         if offset < upto and self._left <= 0 < self.size:
             self.full = True
@@ -293,18 +308,15 @@ class FetchJob:
                 records = (FileRange(found.file, found.position, size),)
                 self.size += size
                 self._left -= size
-                if committed_only:
+                if self._committed_only:
                     aborted = log.aborted_transactions(offset, found.next_offset)
-        return FetchedPartition(
-            asked.partition,
-            0,
-            core.high_watermark,
-            stable,
-            log.log_start_offset,
-            aborted,
-            records=records,
-            records_size=size,
-        )
+        return _new_tuple(
+            FetchedPartition,
+            (
+                asked.partition, 0, mark, stable, log.log_start_offset, aborted, _NOBODY,
+                records, size, None, None, None,
+            ),
+        )  # fmt: skip
 
     def _empty(self, replica: Replica, asked: FetchPartition, **why: Any) -> FetchedPartition:
         return FetchedPartition(
@@ -382,7 +394,7 @@ class FetchJob:
         """Remembers what was asked for and is answered now; the id by which it will be known."""
         session = self._context.fetch_sessions.create(
             self._asked.topics,
-            privileged=self._asked.replica_id >= 0,
+            privileged=self._follower,
             uses_ids=self._version >= _IDS_SINCE,
             now_ms=self._context.env.clock.now_ms(),
         )
@@ -396,16 +408,14 @@ class FetchJob:
 
     def park(self) -> Later:
         """Waits until there is enough, something happened, or the time is over."""
-        asked = self._asked
         replicas = self._context.replicas
-        wait_ms = min(asked.max_wait_ms, _LONGEST_WAIT_MS)
+        wait_ms = min(self._asked.max_wait_ms, _LONGEST_WAIT_MS)
         short = self.least - self.size
         parked = ParkedFetch(replicas.wakes, short, wait_ms, self._look, urgent=self._prompt)
-        follower = asked.replica_id >= 0
         for name, topic_id, index in self._places():
-            replica = replicas.find(name, topic_id, index)
+            replica = self._find(name, topic_id, index)
             if isinstance(replica, Replica):
-                parked.join(replica.followers if follower else replica.consumers)
+                parked.join(replica.followers if self._follower else replica.consumers)
         self._parked = parked
         self._later = Later()
         self._later.on_dropped = parked.leave

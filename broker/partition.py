@@ -344,13 +344,15 @@ class PartitionCore:
             return []
         if self._stale(event.replica_id, remote, event.broker_epoch):
             return []
+        known = (remote.log_end, remote.broker_epoch)
         remote.broker_epoch = event.broker_epoch
         remote.log_start = event.log_start
         remote.fetched(event.fetch_offset, self.log_end, now_ms)
         effects: list[Effect] = []
         if self._may_join(event.replica_id, remote):
             self._propose((*self.isr, event.replica_id), effects)
-        self._raise_high_watermark(now_ms, effects)
+        if effects or known != (remote.log_end, remote.broker_epoch):
+            self._raise_high_watermark(now_ms, effects)
         return effects
 
     def _may_join(self, replica: int, remote: RemoteReplica) -> bool:

@@ -302,6 +302,8 @@ class Log:
     def aborted_transactions(self, offset: int, upto: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that a read_committed reader of
         the offsets from `offset` to `upto` (exclusive) has to know. Raises DamagedFile."""
+        if not self._aborted:
+            return []
         number = max(0, self.segments.bisect_right(offset) - 1)
         return self._aborted.overlapping(self.segments.keys()[number], offset, upto)
 

@@ -40,6 +40,10 @@ class AbortedTransactions:
         )
         self._loaded: dict[int, None] = {}
 
+    def __len__(self) -> int:
+        """How many segments have a file."""
+        return len(self._files)
+
     def add(self, segment: Segment, completed: Iterable[CompletedTxn]) -> str | None:
         """Append those that were aborted, whose markers are in the segment; the file's path if it
         has grown, still to be synced. Raises DiskError; then nothing was added."""
