@@ -1,5 +1,7 @@
 """Random commits, deletions and transactions: the log alone says which offsets count."""
 
+import random
+
 from group_scene import GroupScene
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -96,3 +98,13 @@ def test_what_counts_is_what_the_committed_log_says(steps):
     for one in steps:
         step(scene, *one)
         check(scene)
+
+
+def test_long_histories_agree_with_the_log_too():
+    chance = random.Random(3)
+    for _ in range(15):
+        scene = GroupScene()
+        for _ in range(150):
+            step(scene, chance.choice(OPS), chance.choice(PRODUCERS), chance.choice(PARTITIONS))
+            check(scene)
+        assert len(scene.markers) > 5
