@@ -4,6 +4,7 @@ import re
 
 import kafka_jvm
 import pytest
+import traffic
 from waiting import wait_until
 
 pytestmark = pytest.mark.interop
@@ -128,4 +129,38 @@ def test_quorum_and_versions(shared_cluster, tool):
     told = re.findall(r"^(\S+) \(id: (\d) rack: \S+ isFenced: false\) -> \(", said, re.MULTILINE)
     assert sorted(told) == sorted(zip(shared_cluster.bootstrap.split(","), "123", strict=True))
     assert "Produce(0): 0 to 1" in said
-    assert "JoinGroup(11): UNSUPPORTED" in said
+    assert "JoinGroup(11): 0 to 9" in said
+    assert "AddPartitionsToTxn(24): UNSUPPORTED" in said
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups(tool, shared_cluster, protocol):
+    topic = group = f"group-{protocol}-{tool.version}"
+    assert tool(f"{TOPICS} --create --topic {topic} --partitions 2 --replication-factor 3")[0] == 0
+    traffic.wait_for_leaders(shared_cluster.bootstrap, topic, 2)
+    traffic.confluent_produce(shared_cluster.bootstrap, topic, 100, partitions=2)
+    # The tool's own name for what it hands on to its consumer has changed.
+    option = "--consumer" if tool.version == kafka_jvm.DEFAULT_VERSION else "--command"
+    consume = f"{TOOLS}.consumer.ConsoleConsumer --topic {topic} --group {group} --from-beginning"
+    consume += f" --max-messages 100 --timeout-ms 60000 {option}-property group.protocol={protocol}"
+    code, said = tool(consume)
+    assert code == 0
+    assert "Processed a total of 100 messages" in said
+
+    groups = f"{TOOLS}.consumer.group.ConsumerGroupCommand"
+    code, said = tool(f"{groups} --describe --group {group}")
+    rows = re.findall(rf"^{group}\s+{topic}\s+(\d)\s+(\d+)\s+(\d+)\s+(\d+)\s", said, re.MULTILINE)
+    assert sorted(rows) == [("0", "50", "50", "0"), ("1", "50", "50", "0")]
+    code, said = tool(f"{groups} --list --state")
+    assert re.search(rf"^{group}\s+Empty$", said, re.MULTILINE)
+    code, said = tool(f"{groups} --list --type {protocol}")
+    assert re.search(rf"^{group}\s+{protocol.title()}\s*$", said, re.MULTILINE)
+    reset = f"{groups} --reset-offsets --group {group} --topic {topic}:1 --to-offset 7 --execute"
+    assert tool(reset)[0] == 0
+    code, said = tool(f"{groups} --delete-offsets --group {group} --topic {topic}:0")
+    assert "Successful" in said
+    code, said = tool(f"{groups} --describe --group {group} --offsets")
+    rows = re.findall(rf"^{group}\s+{topic}\s+(\d)\s+(\S+)\s+(\d+)\s+(\S+)\s", said, re.MULTILINE)
+    assert ("1", "7", "50", "43") in rows
+    code, said = tool(f"{groups} --delete --group {group}")
+    assert f"('{group}') was successful" in said
