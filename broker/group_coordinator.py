@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from broker.config import BrokerConfig
-from broker.group_partition import OFFSETS_TOPIC, Core, Done, GroupPartition
+from broker.group_partition import OFFSETS_TOPIC, Core, Done, GroupCounters, GroupPartition
 from broker.group_topics import TopicsView, racks_of
 from broker.groups.events import Event, TopicsKnown
 from broker.replica_manager import ReplicaManager
@@ -34,6 +34,7 @@ class GroupCoordinators:
         self._config = config
         self._replicas = replicas
         self._make_core = make_core
+        self.counters = GroupCounters()
         self._image: MetadataImage = EMPTY
         self._topic: TopicImage | None = None
         self._known = TopicsKnown(-1, {})
@@ -136,6 +137,7 @@ class GroupCoordinators:
                     self._config,
                     self._replicas,
                     self._make_core,
+                    self.counters,
                     index,
                     partition.leader_epoch,
                 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import structlog
@@ -56,6 +57,17 @@ class Core(Protocol):
     def end_transaction(self, producer_id: int, committed: bool) -> None: ...
 
 
+@dataclass(slots=True)
+class GroupCounters:
+    """What happened in all partitions that this broker has led."""
+
+    loads: int = 0
+    load_failures: int = 0
+    appends: int = 0
+    append_failures: int = 0
+    crashes: int = 0
+
+
 class _Caller(NamedTuple):
     done: Done
     timer: asyncio.TimerHandle | None
@@ -64,8 +76,8 @@ class _Caller(NamedTuple):
 class GroupPartition:
     """See the module's text. `start` begins to load, `resign` ends it; then it is of no use.
 
-    `leader_epoch` is the one under which this broker leads. `crashes`, `load_failures` and
-    `append_failures` are counters; `loaded` is whether requests are served.
+    `leader_epoch` is the one under which this broker leads; `loaded` is whether requests are
+    served.
     """
 
     def __init__(
@@ -74,15 +86,14 @@ class GroupPartition:
         config: BrokerConfig,
         replicas: ReplicaManager,
         make_core: Callable[[], Core],
+        counters: GroupCounters,
         index: int,
         leader_epoch: int,
     ) -> None:
         self.index = index
         self.leader_epoch = leader_epoch
         self.loaded = False
-        self.crashes = 0
-        self.load_failures = 0
-        self.append_failures = 0
+        self._counters = counters
         self._env = env
         self._config = config
         self._replicas = replicas
@@ -196,7 +207,7 @@ class GroupPartition:
 
     def _crashed(self, event: Event) -> None:
         """The core raised: what it holds is worth nothing any more, what is in the log counts."""
-        self.crashes += 1
+        self._counters.crashes += 1
         self._log.exception("group_coordinator_crashed", on=type(event).__name__)
         self._core = None
         self._let_go()
@@ -258,12 +269,13 @@ class GroupPartition:
             try:
                 base = self._append(replica, appends)
             except KafkaError as error:
-                self.append_failures += 1
+                self._counters.append_failures += 1
                 self._log.warning("group_append_failed", reason=str(error))
                 # The core undoes these and all later ones.
                 self._appends.clear()
                 self._tell(AppendFailed(appends[0].token, error.code))
                 return
+            self._counters.appends += 1
             for append in appends:
                 base += len(append.records)
                 self._tell(Appended(append.token, base))
@@ -356,7 +368,7 @@ class GroupPartition:
                 self._log.warning("groups_not_loaded", reason=str(error))
             except Exception:  # noqa: BLE001 - reported; this partition's groups have to wait
                 self._log.exception("groups_not_loaded")
-            self.load_failures += 1
+            self._counters.load_failures += 1
             delay_ms = self._next_backoff_ms()
             self._new_core()
 
@@ -395,6 +407,7 @@ class GroupPartition:
 
     def _loaded(self) -> None:
         self.loaded = True
+        self._counters.loads += 1
         self._tell(Loaded())
         deleted, self._deleted = tuple(self._deleted), []
         if deleted:

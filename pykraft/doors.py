@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from broker.group_partition import GroupCounters, GroupPartition
 from pykraft.http import Answer, serve_http
 from pykraft.metrics import CONTENT_TYPE, NodeMetrics
 from pykraft.node import Node
@@ -192,8 +193,48 @@ def node_metrics(node: Node) -> NodeMetrics:
         "Bytes of record batches fetched from here.",
         lambda: 0 if broker is None else broker.bytes_out,
     )
+    _group_readings(node, metrics)
     _connection_readings(node, metrics)
     return metrics
+
+
+def _group_readings(node: Node, metrics: NodeMetrics) -> None:
+    broker = node.broker
+    counters = GroupCounters() if broker is None else broker.groups.counters
+
+    def partitions() -> list[GroupPartition]:
+        return [] if broker is None else broker.groups.partitions
+
+    metrics.gauge(
+        "pykraft_group_partitions",
+        "Partitions of __consumer_offsets whose groups are coordinated here.",
+        lambda: len(partitions()),
+    )
+    metrics.gauge(
+        "pykraft_group_partitions_loading",
+        "Those of them whose groups can't be served yet.",
+        lambda: sum(not partition.loaded for partition in partitions()),
+    )
+    metrics.counter(
+        "pykraft_group_load_failures_total",
+        "Times that groups could not be loaded; that is tried again.",
+        lambda: counters.load_failures,
+    )
+    metrics.counter(
+        "pykraft_group_appends_total",
+        "Batches that group coordinators have written here.",
+        lambda: counters.appends,
+    )
+    metrics.counter(
+        "pykraft_group_append_failures_total",
+        "Batches that they could not write.",
+        lambda: counters.append_failures,
+    )
+    metrics.counter(
+        "pykraft_group_crashes_total",
+        "Group coordinators that failed by a fault of ours, and were loaded anew.",
+        lambda: counters.crashes,
+    )
 
 
 def _connection_readings(node: Node, metrics: NodeMetrics) -> None:
