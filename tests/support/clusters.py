@@ -85,13 +85,7 @@ class Cluster:
 
     def process(self, id_):
         """The node's process, None where none lives."""
-        try:
-            record = json.loads((self.log(id_).parent / "process.json").read_text())
-            process = psutil.Process(record["pid"])
-        except (FileNotFoundError, psutil.NoSuchProcess):
-            return None
-        same = abs(process.create_time() - record["created"]) < 1.0
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
+        return self.local.process(self.node(id_))
 
     def active_controller(self, timeout_s=20.0):
         """The id of the active controller, once every live controller agrees that there is one."""
@@ -135,11 +129,9 @@ def running_cluster(directory, controllers, brokers, settings=None):
     cluster = Cluster(directory)
     with ended_afterwards(cluster):
         if settings:
-            cluster.local.create(plan(controllers, brokers, None))
-            for node in cluster.local.nodes():
-                path = cluster.local.node_directory(node) / "server.properties"
-                added = "".join(f"{name}={value}\n" for name, value in settings.items())
-                path.write_text(path.read_text() + added)
+            nodes = plan(controllers, brokers, None)
+            texts = {name: str(value) for name, value in settings.items()}
+            cluster.local.create(nodes, {node.id: texts for node in nodes})
         cluster.up(controllers, brokers)
         yield cluster
 
