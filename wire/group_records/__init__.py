@@ -4,11 +4,13 @@ Keys and values as dataclasses, their bytes in both directions, their JSON form.
 """
 
 from wire.group_records.codec import (
+    check_offset,
     decode,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
+    offset_names,
     written_version,
 )
 from wire.group_records.text import to_json
@@ -80,11 +82,13 @@ __all__ = [
     "TargetPartitions",
     "TopicMetadata",
     "UnknownKey",
+    "check_offset",
     "decode",
     "decode_key",
     "decode_value",
     "encode_key",
     "encode_value",
+    "offset_names",
     "to_json",
     "written_version",
 ]

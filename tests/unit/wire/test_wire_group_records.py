@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from uuid import UUID
 
@@ -17,11 +18,13 @@ from wire.group_records import (
     OffsetCommitKey,
     OffsetCommitValue,
     UnknownKey,
+    check_offset,
     decode,
     decode_key,
     decode_value,
     encode_key,
     encode_value,
+    offset_names,
     to_json,
     written_version,
 )
@@ -196,6 +199,42 @@ def test_any_bytes_are_read_or_refused(row, data):
         return
     version = int.from_bytes(value[:2], "big")
     assert decode_value(kind, encode_value(found, version)) == found
+
+
+@given(
+    value=entities(OffsetCommitValue),
+    metadata=st.just("") | TEXT,
+    place=st.integers(0, 60),
+    byte=st.integers(0, 255),
+    size=st.integers(0, 60),
+)
+def test_an_offset_can_be_checked_without_an_object(value, metadata, place, byte, size):
+    """Whatever one byte is changed, and wherever the bytes end."""
+    plain = bytearray(encode_value(replace(value, metadata=metadata, expire_timestamp=-1)))
+    plain[place % len(plain)] = byte
+    for raw in (bytes(plain), bytes(plain[:size])):
+        assert _refusal(check_offset, raw) == _refusal(partial(decode_value, OffsetCommitKey), raw)
+
+
+def _refusal(read, raw):
+    try:
+        read(raw)
+    except DecodeError as error:
+        return str(error)
+    return None
+
+
+@given(st.sampled_from(GOLDEN), st.integers(0, 60))
+def test_what_an_offsets_key_names_is_found_without_an_object(row, size):
+    key = bytes.fromhex(row["key"])
+    names = offset_names(key)
+    found = decode_key(key)
+    if names is None:
+        assert not isinstance(found, OffsetCommitKey)
+    else:
+        assert OffsetCommitKey(*names) == found
+    if offset_names(key[:size]) is not None:
+        assert isinstance(decode_key(key[:size]), OffsetCommitKey)
 
 
 def test_an_error_names_place_and_value():
