@@ -19,6 +19,7 @@ from broker.groups.classic_group import ClassicGroup
 from broker.groups.classic_members import Members
 from broker.groups.consumer.consumer_groups import ConsumerGroups
 from broker.groups.consumer.expressions import CompileRegex
+from broker.groups.consumer.group import ConsumerGroup
 from broker.groups.context import Context
 from broker.groups.effects import Effect
 from broker.groups.group import Group
@@ -34,7 +35,9 @@ from wire.group_records import (
     LegacyOffsetCommitKey,
     OffsetCommitKey,
     UnknownKey,
+    check_offset,
     decode,
+    offset_names,
 )
 
 
@@ -55,17 +58,17 @@ class GroupCoordinator:
         compile_regex: CompileRegex,
     ) -> None:
         self._context = context = Context(settings, new_uuid)
-        self._consumer_groups = ConsumerGroups(context, compile_regex)
         self._rebalances = Rebalances(context)
+        self._consumer_groups = ConsumerGroups(context, self._rebalances, compile_regex)
         self._members = Members(context, self._rebalances)
         self._offsets = Offsets(context, self._rebalances.keep_alive)
         self._overview = Overview(context, self._offsets)
         self._stage = _Stage.LOADING
         self._requests: dict[type, Callable[[Any], None]] = {
             e.JoinGroup: self._join,
-            e.SyncGroup: lambda r: self._members.sync(r, self._classic(r)),
-            e.Heartbeat: lambda r: self._members.heartbeat(r, self._classic(r)),
-            e.LeaveGroup: lambda r: self._members.leave(r, self._classic(r)),
+            e.SyncGroup: self._sync,
+            e.Heartbeat: self._heartbeat,
+            e.LeaveGroup: self._leave,
             e.OffsetCommit: lambda r: self._offsets.commit(r, self._group(r)),
             e.TxnOffsetCommit: lambda r: self._offsets.commit_in_transaction(r, self._group(r)),
             e.OffsetFetch: self._offsets.fetch,
@@ -112,11 +115,14 @@ class GroupCoordinator:
 
     def replay(self, offset: int, key: bytes, value: bytes | None, producer_id: int) -> None:
         """A record of the log while loading; DecodeError on bytes that are not a record."""
+        names = offset_names(key)
+        if names is not None:
+            self._replay_offset(OffsetKey(*names), value, producer_id)
+            return
         found, content = decode(key, value)
         if isinstance(found, OffsetCommitKey | LegacyOffsetCommitKey):
-            self._replay_offset(
-                OffsetKey(found.group_id, found.topic, found.partition), value, producer_id
-            )
+            names = (found.group_id, found.topic, found.partition)
+            self._replay_offset(OffsetKey(*names), value, producer_id)
         elif isinstance(found, GroupMetadataKey):
             assert content is None or isinstance(content, GroupMetadataValue)
             self._rebalances.replay(found.group_id, content)
@@ -134,6 +140,7 @@ class GroupCoordinator:
         if value is None:
             store.remove(key, live=False)
             return
+        check_offset(value)
         if self._context.groups.get(key.group_id) is None:
             # Nobody ever joined it.
             self._context.groups.load(key.group_id, ClassicGroup(key.group_id))
@@ -174,14 +181,34 @@ class GroupCoordinator:
     def _group(self, request: Any) -> Group | None:
         return self._context.groups.get(request.group_id)
 
-    def _classic(self, request: Any) -> ClassicGroup | None:
-        group = self._group(request)
-        return group if isinstance(group, ClassicGroup) else None
-
     def _join(self, request: e.JoinGroup) -> None:
         group = self._group(request)
-        if group is None or isinstance(group, ClassicGroup) or group.is_empty:
-            self._rebalances.join(request, group)
+        if isinstance(group, ConsumerGroup) and not group.is_empty:
+            self._consumer_groups.classic_members.join(request, group)
         else:
-            error = ErrorCode.inconsistent_group_protocol
-            self._context.answer(request, e.Joined(error, e.NO_MEMBER))
+            self._rebalances.join(request, group)
+
+    def _sync(self, request: e.SyncGroup) -> None:
+        group = self._group(request)
+        if isinstance(group, ConsumerGroup):
+            self._consumer_groups.classic_members.sync(request, group)
+        else:
+            self._members.sync(request, _classic(group))
+
+    def _heartbeat(self, request: e.Heartbeat) -> None:
+        group = self._group(request)
+        if isinstance(group, ConsumerGroup):
+            self._consumer_groups.classic_members.heartbeat(request, group)
+        else:
+            self._members.heartbeat(request, _classic(group))
+
+    def _leave(self, request: e.LeaveGroup) -> None:
+        group = self._group(request)
+        if isinstance(group, ConsumerGroup):
+            self._consumer_groups.classic_members.leave(request, group)
+        else:
+            self._members.leave(request, _classic(group))
+
+
+def _classic(group: Group | None) -> ClassicGroup | None:
+    return group if isinstance(group, ClassicGroup) else None
