@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker.groups.classic import Rebalances
+from broker.groups.consumer.classic_members import ClassicMembers
 from broker.groups.consumer.coordination import Coordination
 from broker.groups.consumer.expressions import CompileRegex
 from broker.groups.consumer.group import ConsumerGroup
@@ -26,10 +28,13 @@ _CLASSIC, _CONSUMER = 0, 1
 class ConsumerGroups:
     """See the module."""
 
-    def __init__(self, context: Context, compile_regex: CompileRegex) -> None:
+    def __init__(
+        self, context: Context, rebalances: Rebalances, compile_regex: CompileRegex
+    ) -> None:
         self._context = context
-        self._coordination = Coordination(context, compile_regex)
+        self._coordination = Coordination(context, rebalances, compile_regex)
         self._heartbeats = Heartbeats(self._coordination)
+        self.classic_members = ClassicMembers(self._coordination)
 
     def replay(self, key: GroupKey, value: GroupValue | None) -> None:
         """A record of a consumer group in the log while loading."""

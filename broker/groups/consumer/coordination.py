@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker.groups.classic import Rebalances
 from broker.groups.consumer.expressions import CompileRegex, Expressions
 from broker.groups.consumer.group import NEVER, ConsumerGroup
 from broker.groups.consumer.member import Member
+from broker.groups.consumer.migration import Migration
 from broker.groups.consumer.reconciliation import (
     OwnedByClient,
     Target,
@@ -33,9 +35,12 @@ class Coordination:
     """The consumer groups of one coordinator. Everything works on a `Draft`, which `store` puts in
     force."""
 
-    def __init__(self, context: Context, compile_regex: CompileRegex) -> None:
+    def __init__(
+        self, context: Context, rebalances: Rebalances, compile_regex: CompileRegex
+    ) -> None:
         self.context = context
         self.topics = Topics()
+        self.migration = Migration(context, self.topics, rebalances)
         self.sessions = Sessions(context, self._put_out)
         self._expressions = Expressions(context, self.topics, compile_regex, self._resolved)
         # By group id, the epoch at which the group's topics were last looked at. No entry: they may
@@ -52,9 +57,16 @@ class Coordination:
 
     def store(self, draft: Draft) -> None:
         """Put what the draft has changed in force, and have it appended."""
-        if draft.records:
-            self.context.groups.set(draft.group_id, draft.group)
-            self.context.append([stored(key, value) for key, value in draft.records])
+        if not draft.records:
+            return
+        self.context.groups.set(draft.group_id, draft.successor or draft.group)
+        self.context.append([stored(key, value) for key, value in draft.records])
+        if draft.predecessor is not None:
+            self.migration.leave_behind(draft.predecessor)
+            timeout_ms = self.context.settings.group_consumer_session_timeout_ms
+            self.sessions.resume(draft.group, timeout_ms)
+        if draft.successor is not None:
+            self.migration.begin(draft.successor, rebalance=draft.rebalances)
 
     def topics_changed(self, names: tuple[str, ...] | None) -> None:
         """These topics are new, gone or others now; None: any may be."""
@@ -154,8 +166,12 @@ class Coordination:
     # -- leaving -----------------------------------------------------------------------------------
 
     def remove(self, draft: Draft, members: Iterable[Member]) -> None:
-        """Members leave, or are put out; the group's epoch rises."""
+        """Members leave, or are put out; the group's epoch rises, or those who are left are a
+        classic group."""
         leaving = list(members)
+        if self.migration.downgrades(draft.group, leaving):
+            self.migration.downgrade(draft, leaving, rebalance=True)
+            return
         for member in leaving:
             remove_member(draft, member.member_id)
         for regex in sorted({member.regex for member in leaving if member.regex}):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -131,6 +131,24 @@ class ConsumerGroup:
         if not self.assignors:
             return None
         return min(self.assignors, key=lambda name: (-self.assignors[name], name))
+
+    def supports(self, protocols: Iterable[str]) -> bool:
+        """Whether all members of the classic protocol know one of these assignors."""
+        known = [
+            {one.name for one in member.classic.supported_protocols}
+            for member in self.members.values()
+            if member.classic is not None
+        ]
+        return any(all(name in names for names in known) for name in protocols)
+
+    def waits_for_others(self, member: Member) -> bool:
+        """Whether others have what the member is to have and has not."""
+        return any(
+            self.owner(topic_id, partition) is not None
+            for topic_id, partitions in self.target_of(member.member_id).items()
+            for partition in partitions
+            if partition not in member.assigned.get(topic_id, {})
+        )
 
     # -- changes ---------------------------------------------------------------------------------
 

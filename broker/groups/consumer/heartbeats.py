@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer import requests
 from broker.groups.consumer.coordination import Coordination
 from broker.groups.consumer.group import ConsumerGroup
@@ -15,13 +16,9 @@ from broker.groups.consumer.member import (
     Owned,
     told,
 )
+from broker.groups.consumer.membership import known_static, replace_static, unknown_member
 from broker.groups.consumer.reconciliation import OwnedByClient
-from broker.groups.consumer.records import (
-    remove_member,
-    write_current,
-    write_subscription,
-    write_target,
-)
+from broker.groups.consumer.records import write_current
 from broker.groups.consumer.refusal import REJOIN, Refused
 from broker.groups.consumer.replay import Draft
 from broker.groups.events import ConsumerBeaten, ConsumerGroupHeartbeat
@@ -87,10 +84,10 @@ class Heartbeats:
             return Draft(group_id, group)
         if request.member_epoch != JOINING_EPOCH:
             raise _no_group(group_id)
+        if isinstance(group, ClassicGroup) and not group.is_empty:
+            return self._coordination.migration.upgrade(group)
         draft = Draft(group_id, None)
         if group is not None:
-            if not group.is_empty:
-                raise _no_group(group_id)
             draft.take_over(group.keys())
         return draft
 
@@ -100,13 +97,13 @@ class Heartbeats:
         if request.instance_id is None:
             member = group.members.get(member_id)
             if member is None and not joins:
-                raise Refused(ErrorCode.unknown_member_id, f"the group has no member {member_id}")
+                raise unknown_member(member_id)
         else:
             member = group.static_member(request.instance_id)
             if joins and member is not None:
                 return self._replace(draft, member, member_id)
             if not joins:
-                member = _known_static(member, request.instance_id, member_id)
+                member = known_static(member, request.instance_id, member_id)
         if member is None:
             return Member(member_id)
         _check_epoch(member, request)
@@ -120,13 +117,7 @@ class Heartbeats:
                 ErrorCode.unreleased_instance_id,
                 f"instance id {old.instance_id} is that of member {old.member_id}",
             )
-        target = draft.group.target_of(old.member_id)
-        new = old.but(member_id=member_id, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
-        remove_member(draft, old.member_id)
-        write_subscription(draft, new)
-        write_target(draft, member_id, target)
-        write_current(draft, new)
-        return new
+        return replace_static(draft, old, member_id)
 
     # -- leaving -----------------------------------------------------------------------------------
 
@@ -138,10 +129,9 @@ class Heartbeats:
         if request.instance_id is None:
             member = group.members.get(request.member_id)
             if member is None:
-                message = f"the group has no member {request.member_id}"
-                raise Refused(ErrorCode.unknown_member_id, message)
+                raise unknown_member(request.member_id)
         else:
-            member = _known_static(
+            member = known_static(
                 group.static_member(request.instance_id), request.instance_id, request.member_id
             )
         if request.instance_id is not None and request.member_epoch == LEAVING_STATIC_EPOCH:
@@ -193,18 +183,6 @@ def _tells_all(request: ConsumerGroupHeartbeat) -> bool:
     subscribes = request.subscribed_topics is not None or request.subscribed_regex is not None
     tells_timeout = request.rebalance_timeout_ms != SAME_TIMEOUT_MS
     return subscribes and tells_timeout and request.owned is not None
-
-
-def _known_static(member: Member | None, instance_id: str, member_id: str) -> Member:
-    if member is None:
-        message = f"the group has no member of instance id {instance_id}"
-        raise Refused(ErrorCode.unknown_member_id, message)
-    if member.member_id != member_id:
-        raise Refused(
-            ErrorCode.fenced_instance_id,
-            f"member {member.member_id} has instance id {instance_id} now",
-        )
-    return member
 
 
 def _check_epoch(member: Member, request: ConsumerGroupHeartbeat) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer.group import NEVER, NO_TARGET_EPOCH, ConsumerGroup, Resolved
 from broker.groups.consumer.member import (
     NO_EPOCH,
@@ -43,12 +44,19 @@ def apply(
 
 
 class Draft:
-    """A group as a decision changes it, and the records that say so, in order."""
+    """A group as a decision changes it, and the records that say so, in order.
 
-    __slots__ = ("group", "group_id", "records")
+    `predecessor` is the classic group with members that this one was made of, `successor` the one
+    that its members are now; that one `rebalances` at once or not.
+    """
+
+    __slots__ = ("group", "group_id", "predecessor", "rebalances", "records", "successor")
 
     def __init__(self, group_id: str, group: ConsumerGroup | None) -> None:
         self.group_id = group_id
+        self.predecessor: ClassicGroup | None = None
+        self.successor: ClassicGroup | None = None
+        self.rebalances = False
         self.group = group or ConsumerGroup(group_id)
         self.records: list[tuple[GroupKey, GroupValue | None]] = []
 

@@ -17,19 +17,24 @@ from broker.groups.timers import Timer
 
 SESSION_OVER: Final = "its session expired"
 REVOCATION_OVER: Final = "it did not give up its partitions in time"
+JOIN_OVER: Final = "it did not join again in time"
+SYNC_OVER: Final = "it did not ask for its assignment in time"
 
 Fence = Callable[[str, str, str], None]
 """Called with group id, member id and a reason when a member's time is over."""
 
 
 class _Waits:
-    """What is waited for from one member; at `epoch` it is to give up partitions."""
+    """What is waited for from one member; at `epoch` it is to give up partitions. `join` and `sync`
+    are for members of the classic protocol."""
 
-    __slots__ = ("epoch", "revocation", "session", "timeout_ms")
+    __slots__ = ("epoch", "join", "revocation", "session", "sync", "timeout_ms")
 
-    def __init__(self, session: Timer, revocation: Timer) -> None:
+    def __init__(self, session: Timer, revocation: Timer, join: Timer, sync: Timer) -> None:
         self.session = session
         self.revocation = revocation
+        self.join = join
+        self.sync = sync
         self.timeout_ms = 0
         self.epoch = 0
 
@@ -59,6 +64,28 @@ class Sessions:
         else:
             waits.revocation.cancel()
 
+    def joined(
+        self, group_id: str, member_id: str, session_ms: int, rebalance_timeout_ms: int
+    ) -> None:
+        """A member of the classic protocol has joined and is to sync."""
+        self.heard(group_id, member_id, session_ms)
+        waits = self._of(group_id, member_id)
+        waits.join.cancel()
+        self._context.timers.set(waits.sync, self._context.now_ms + rebalance_timeout_ms)
+
+    def synced(self, group_id: str, member: Member) -> None:
+        """A member of the classic protocol has its assignment."""
+        assert member.classic is not None
+        self.heard(group_id, member.member_id, member.classic.session_timeout_ms)
+        self._of(group_id, member.member_id).sync.cancel()
+
+    def told_to_join(self, group_id: str, member: Member) -> None:
+        """A member of the classic protocol has been told of a rebalance, if not again."""
+        waits = self._of(group_id, member.member_id)
+        if waits.join.deadline_ms is None:
+            deadline = self._context.now_ms + member.rebalance_timeout_ms
+            self._context.timers.set(waits.join, deadline)
+
     def resume(self, group: ConsumerGroup, timeout_ms: int) -> None:
         """Wait for all members of a group that was loaded, for sessions of `timeout_ms`."""
         for member in group.in_order():
@@ -75,6 +102,8 @@ class Sessions:
             found = waits[member_id] = _Waits(
                 Timer(lambda: self._session_over(group_id, member_id)),
                 Timer(lambda: self._revocation_over(group_id, member_id)),
+                Timer(lambda: self._classic_over(group_id, member_id, JOIN_OVER)),
+                Timer(lambda: self._classic_over(group_id, member_id, SYNC_OVER)),
             )
         return found
 
@@ -99,8 +128,15 @@ class Sessions:
         if member.state is MemberState.UNREVOKED:
             self._fence(group_id, member_id, REVOCATION_OVER)
 
+    def _classic_over(self, group_id: str, member_id: str, reason: str) -> None:
+        member = self._member(group_id, member_id)
+        if member is not None and member.classic is not None:
+            self._fence(group_id, member_id, reason)
+
     def _forget(self, group_id: str, member_id: str) -> None:
         waits = self._waits[group_id]
-        waits.pop(member_id).revocation.cancel()
+        gone = waits.pop(member_id)
+        for timer in (gone.revocation, gone.join, gone.sync):
+            timer.cancel()
         if not waits:
             del self._waits[group_id]

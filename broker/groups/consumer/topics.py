@@ -10,7 +10,7 @@ from uuid import UUID
 from xxhash import xxh3_64_intdigest
 
 from broker.groups.consumer.assignors import Partitions
-from broker.groups.events import DescribedAssignment, Topic, TopicsKnown
+from broker.groups.events import DescribedAssignment, Topic, TopicPartitions, TopicsKnown
 from metadata.maps import Map
 
 _UNKNOWN_VERSION: Final = -1
@@ -67,6 +67,14 @@ class Topics:
         if self._names is None:
             self._names = {topic.topic_id: name for name, topic in self.by_name.items()}
         return self._names.get(topic_id)
+
+    def by_id(self, named: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[TopicPartitions, ...]:
+        """Partitions that come with their topics' names; of topics that exist."""
+        return tuple(
+            TopicPartitions(self.by_name[name].topic_id, partitions)
+            for name, partitions in named
+            if name in self.by_name
+        )
 
     def described(self, partitions: Partitions) -> Iterator[DescribedAssignment]:
         """With the names of topics; what doesn't exist any more is left out."""
