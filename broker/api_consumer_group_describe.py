@@ -42,11 +42,13 @@ def _handle(context: BrokerContext, groups: GroupCoordinators, request: Request)
     if not speaks_consumer_protocol(context.image):
         refused: Outcomes = [(tuple(asked.group_ids), ErrorCode.unsupported_version)]
         return _answer(version, operations, refused)
+    named = [group_id for group_id in asked.group_ids if group_id]
+    nameless: Outcomes = [(("",), ErrorCode.invalid_group_id)] * (len(asked.group_ids) - len(named))
     later = Later()
     groups.ask_parted(
-        asked.group_ids,
+        named,
         ConsumerGroupDescribe,
-        replying(later, lambda outcomes: _answer(version, operations, outcomes)),
+        replying(later, lambda outcomes: _answer(version, operations, nameless + outcomes)),
     )
     return later
 

@@ -2,33 +2,37 @@
 
 import asyncio
 
+import consumer_group_story
 import group_story
 import kafka_jvm
 import pytest
 from clusters import running_cluster
 from confluent_kafka.admin import AdminClient, NewTopic
-from jvm_node import combined_properties, format_directory, jvm_node, write_properties
+from jvm_node import combined_properties, jvm_node, write_properties
 
 pytestmark = pytest.mark.interop
 
 VERSION = kafka_jvm.NEWEST_VERSION
 CLUSTER_ID = "kraftkraftkraftkraftkr"
-# Nobody else is to join these groups.
-SETTINGS = {"group.initial.rebalance.delay.ms": 0}
+# Nobody else is to join these groups, and partitions are to be assigned at once.
+SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.consumer.assignment.interval.ms": 0}
+STORIES = (group_story.classic_groups, consumer_group_story.consumer_groups)
 
 
 def told_by(bootstrap):
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     admin.create_topics([NewTopic("t", 3, 1)], operation_timeout=30)["t"].result()
-    return asyncio.run(group_story.tell(bootstrap))
+    return asyncio.run(group_story.tell(bootstrap, *STORIES))
 
 
 @pytest.fixture(scope="module")
 def told_by_jvm(tmp_path_factory):
     directory = tmp_path_factory.mktemp("jvm")
-    values = combined_properties(directory, group_initial_rebalance_delay_ms=0)
-    config = write_properties(directory / "server.properties", values)
-    format_directory(config, CLUSTER_ID, VERSION)
+    config = write_properties(
+        directory / "server.properties", {**combined_properties(directory), **SETTINGS}
+    )
+    arguments = ["format", "--config", str(config), "--cluster-id", CLUSTER_ID]
+    kafka_jvm.run_java("kafka.tools.StorageTool", arguments, kafka_jvm.classpath(VERSION))
     with jvm_node(config, version=VERSION) as node:
         return told_by(node.bootstrap)
 
@@ -40,7 +44,7 @@ def told_by_us(tmp_path_factory):
 
 
 def test_every_answer_is_a_jvm_brokers(told_by_us, told_by_jvm):
-    assert len(told_by_us) > 1000
+    assert len(told_by_us) > 1100
     assert list(told_by_us) == list(told_by_jvm)
     different = {
         what: (told_by_us[what], told_by_jvm[what])
