@@ -1,7 +1,7 @@
 """Benchmarks of pykraft: start, memory, produce, fetch, latency, audit; of its quorum: failover,
-committed changes, a million partitions; of its log cleaner. With `--vs kafka` the same of JVM
-Kafka, with `--vs etcd` of etcd where it is comparable, by the same client, in alternating runs;
-both may be given.
+committed changes, a million partitions; of its log cleaner and groups. With `--vs kafka` the same
+of JVM Kafka, with `--vs etcd` of etcd where it is comparable, by the same client, in alternating
+runs; both may be given.
 docs/benchmarks.md says how to read them."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from benchmarks import audit, cleaner, failover, measures, metadata_write, million, report
+from benchmarks import audit, cleaner, failover, groups, measures, metadata_write, million, report
 from benchmarks.rdkafka import LoadFailed
 from benchmarks.servers import BenchFailed
 from benchmarks.stats import Result
@@ -70,6 +70,7 @@ def all_names() -> list[str]:
         *metadata_write.APPENDS,
         *million.all_names(),
         *cleaner.all_names(),
+        *groups.all_names(),
         *audit.NAMES,
     ]
 
@@ -90,6 +91,7 @@ def take(bench: measures.Bench, failures: list[str], *, quick: bool) -> Iterator
     parts.append(partial(metadata_write.appends, bench, quick=quick))
     parts.append(partial(million.million, bench))
     parts.append(partial(cleaner.passes, bench, quick=quick))
+    parts.append(partial(groups.costs, bench, quick=quick))
     parts.append(partial(audit.rates, bench, quick=quick))
     for part in parts:
         try:

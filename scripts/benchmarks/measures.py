@@ -48,6 +48,9 @@ GOALS = {
     "metadata-1M/create-topic": 20.0,
     "metadata-1M/create-topic-p99": 20.0,
     "metadata-1M/snapshot-wait": 50.0,
+    "groups/load": 10.0,
+    "groups/memory": 300.0,
+    "groups/heartbeats": 10.0,
 }
 
 
