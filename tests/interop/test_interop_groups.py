@@ -5,6 +5,7 @@ import asyncio
 import consumer_group_story
 import group_story
 import kafka_jvm
+import migration_story
 import pytest
 from clusters import running_cluster
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -16,7 +17,11 @@ VERSION = kafka_jvm.NEWEST_VERSION
 CLUSTER_ID = "kraftkraftkraftkraftkr"
 # Nobody else is to join these groups, and partitions are to be assigned at once.
 SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.consumer.assignment.interval.ms": 0}
-STORIES = (group_story.classic_groups, consumer_group_story.consumer_groups)
+STORIES = (
+    group_story.classic_groups,
+    consumer_group_story.consumer_groups,
+    migration_story.groups_that_migrate,
+)
 
 
 def told_by(bootstrap):

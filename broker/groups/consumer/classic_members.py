@@ -42,7 +42,8 @@ class ClassicMembers:
             self._check_join(request, group, member_id)
             draft, member = self._joined(request, group, member_id)
         except Refused as refused:
-            told = member_id if refused.error is ErrorCode.member_id_required else request.member_id
+            comes_again = refused.error is ErrorCode.member_id_required
+            told = member_id if comes_again else e.NO_MEMBER
             self._context.answer_now(request.caller, e.Joined(refused.error, told))
             return
         self._coordination.store(draft)

@@ -203,7 +203,7 @@ class Migration:
             lambda: None, lambda error: self._rebalances.disband(group, error)
         )
         if rebalance:
-            self._rebalances.prepare(group)
+            self._rebalances.prepare(group, "its last member of the consumer protocol has left")
 
 
 def classic_metadata(
