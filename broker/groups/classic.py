@@ -119,7 +119,7 @@ class Rebalances:
         leads = group.stage is State.STABLE and group.leader == member.member_id
         if group.stage is State.PREPARING or changed or leads:
             self._update(request, group, member)
-            self.rebalance_or_complete(group)
+            self.rebalance_or_complete(group, _said(request, "joins again"))
         else:
             # Its answer got lost: here it is again.
             self._context.answer_now(request.caller, self._joined(group, member))
@@ -137,7 +137,7 @@ class Rebalances:
             group.new_member_added = True
         group.add(member, request.protocol_type)
         context.timers.set(member.session, context.now_ms + NEW_MEMBER_JOIN_MS)
-        self.rebalance_or_complete(group)
+        self.rebalance_or_complete(group, _said(request, "joins", member_id))
 
     def new_member(self, group: ClassicGroup, member_id: str, instance_id: str | None) -> Member:
         """A member with its session's timer, not in the group yet."""
@@ -178,7 +178,7 @@ class Rebalances:
             self._store_static(request, group, member, old_id, before)
         elif group.stage is State.STABLE or group.stage is State.COMPLETING:
             # The leader may be assigning to the old id.
-            self.prepare(group)
+            self.prepare(group, _said(request, f"takes the place of {old_id}", member_id))
         else:
             self.complete_if_all_joined(group)
 
@@ -221,16 +221,23 @@ class Rebalances:
 
     # -- rebalances ----------------------------------------------------------------------------
 
-    def rebalance_or_complete(self, group: ClassicGroup) -> None:
+    def rebalance_or_complete(self, group: ClassicGroup, reason: str) -> None:
         """Something about the members changed: begin a rebalance, or see whether that ends it."""
         if group.stage is State.PREPARING:
             self.complete_if_all_joined(group)
         else:
-            self.prepare(group)
+            self.prepare(group, reason)
 
-    def prepare(self, group: ClassicGroup) -> None:
+    def prepare(self, group: ClassicGroup, reason: str) -> None:
         """Everybody has to join (again)."""
         context = self._context
+        context.log(
+            "group_rebalances",
+            group=group.group_id,
+            generation=group.generation,
+            members=len(group.members),
+            reason=reason,
+        )
         if group.stage is State.COMPLETING:
             for member in group.members.values():
                 member.assignment = NO_ASSIGNMENT
@@ -357,7 +364,7 @@ class Rebalances:
             return  # its session begins with our answer
         self.put_out(group, member)
         if group.stage in (State.STABLE, State.COMPLETING):
-            self.prepare(group)
+            self.prepare(group, f"the session of {member.member_id} has ended")
         elif group.stage is State.PREPARING and group.all_joined:
             self.complete(group)
 
@@ -378,7 +385,8 @@ class Rebalances:
         if late and group.stage in (State.COMPLETING, State.STABLE):
             for member in late:
                 self.put_out(group, member)
-            self.prepare(group)
+            names = ", ".join(member.member_id for member in late)
+            self.prepare(group, f"nobody asked what was assigned to {names}")
 
     def disband(self, group: ClassicGroup, error: ErrorCode) -> None:
         """Forget a group and whoever waits in it: it is not in the log, or no more ours."""
@@ -426,4 +434,10 @@ class Rebalances:
             self.expect_heartbeat(member)
         if len(group.members) > self._context.settings.group_max_size:
             # The limit was lowered: all have to come again, and the last ones stay outside.
-            self.prepare(group)
+            self.prepare(group, "more members than group.max.size allows")
+
+
+def _said(request: e.JoinGroup, what: str, member_id: str = "") -> str:
+    """Why a join leads to a rebalance, with the client's own reason (KIP-800) if it gave one."""
+    why = f": {request.reason}" if request.reason else ""
+    return f"{member_id or request.member_id} {what}{why}"

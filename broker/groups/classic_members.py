@@ -67,6 +67,12 @@ class Members:
             if group.stage is not State.COMPLETING or group.generation != generation:
                 return
             group.enter(State.STABLE, self._context.wall_ms)
+            self._context.log(
+                "group_stable",
+                group=group.group_id,
+                generation=generation,
+                members=len(group.members),
+            )
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, NO_ASSIGNMENT)
                 self._rebalances.answer_sync(member, self._synced(group, member))
@@ -76,7 +82,7 @@ class Members:
                 return
             for member in group.members.values():
                 self._rebalances.answer_sync(member, e.Synced(append_error(error)))
-            self._rebalances.prepare(group)
+            self._rebalances.prepare(group, f"its assignment could not be stored: {error.name}")
 
         key = GroupMetadataKey(group.group_id)
         self._context.append([stored(key, group.to_record(assignments))])
@@ -118,8 +124,9 @@ class Members:
             self._context.answer(request, e.Left(ErrorCode.none, left))
             return
         left = tuple((one, self._leave_one(one, group)) for one in request.members)
-        if any(error is ErrorCode.none for _, error in left) and not group.is_empty:
-            self._rebalances.rebalance_or_complete(group)
+        gone = [one for one, error in left if error is ErrorCode.none]
+        if gone and not group.is_empty:
+            self._rebalances.rebalance_or_complete(group, _left(gone))
         self._context.answer(request, e.Left(ErrorCode.none, left))
 
     def _leave_one(self, leaving: e.Leaving, group: ClassicGroup) -> ErrorCode:
@@ -133,3 +140,11 @@ class Members:
         if error is ErrorCode.none:
             self._rebalances.put_out(group, group.members[member_id])
         return error
+
+
+def _left(gone: list[e.Leaving]) -> str:
+    """Why members' leaving leads to a rebalance, with the clients' own reasons (KIP-800)."""
+    names = (f"{one.member_id or one.instance_id}" for one in gone)
+    reasons = dict.fromkeys(one.reason for one in gone if one.reason)
+    why = f": {', '.join(reasons)}" if reasons else ""
+    return f"{', '.join(names)} left{why}"

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from broker.groups import events as e
 from broker.groups.coordinator import GroupCoordinator
-from broker.groups.effects import Answer, Append
+from broker.groups.effects import Answer, Append, Log
 from broker.groups.regexes import compile_regex
 from broker.groups.settings import GroupSettings
 
@@ -41,6 +41,7 @@ class GroupScene:
         self.asked = {}
         self.log = []
         self.markers = {}
+        self.told_operator = []
         self.high_watermark = 0
         self.replicated = True
         self.append_error = None
@@ -67,6 +68,9 @@ class GroupScene:
                 self.answers[effect.caller] = effect.value
             elif isinstance(effect, Append):
                 self.append(effect)
+            else:
+                assert isinstance(effect, Log)
+                self.told_operator.append((effect.event, dict(effect.fields)))
 
     def append(self, effect):
         if self.append_error is not None:

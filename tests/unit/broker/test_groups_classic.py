@@ -563,3 +563,31 @@ def test_a_new_group_that_cannot_be_stored_never_was():
     scene.append_error = None
     scene.advance(20_000)
     assert scene.stable()[0].generation == 1
+
+
+# -- what an operator is told --------------------------------------------------------------------
+
+
+def test_the_operator_is_told_when_a_group_is_stable_and_why_it_rebalances():
+    scene = GroupScene()
+    leader, follower = scene.stable(2)
+    stable = {"group": "g", "generation": 1, "members": 2}
+    assert scene.told_operator[-1] == ("group_stable", stable)
+    scene.told_operator.clear()
+    scene.join(leader.member_id, reason="new partitions")
+    scene.join(follower.member_id)
+    reason = f"{leader.member_id} joins again: new partitions"
+    assert scene.told_operator == [("group_rebalances", {**stable, "reason": reason})]
+
+
+def test_the_operator_is_told_who_has_gone():
+    scene = GroupScene()
+    leader, second, third = scene.stable(3)
+    gone = (e.Leaving(second.member_id, None, "shutdown"), e.Leaving("stranger"))
+    scene.told(e.LeaveGroup, "g", gone)
+    for one in (leader, third):
+        scene.join(one.member_id)
+    scene.advance(60_000)
+    reasons = [fields["reason"] for event, fields in scene.told_operator if "reason" in fields]
+    assert f"{second.member_id} left: shutdown" in reasons
+    assert f"the session of {leader.member_id} has ended" in reasons
