@@ -59,6 +59,7 @@ def _handle(context: BrokerContext, groups: GroupCoordinators, request: Request)
             getattr(asked, "group_instance_id", None),
             tuple(offsets),
             None if retention_ms == -1 else retention_ms,
+            version >= _NEWER_ERRORS_FROM,
         )
 
     def answer(outcome: OffsetsCommitted | ErrorCode) -> Any:

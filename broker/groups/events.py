@@ -152,7 +152,8 @@ class OffsetCommit(NamedTuple):
 
     `generation` is a classic group's generation or a consumer group's member epoch; below 0 with an
     empty member id it is a commit from outside the group's protocol. `retention_ms` is what
-    versions before 5 may ask for, None for the broker's own.
+    versions before 5 may ask for, None for the broker's own. `knows_epochs` is whether the client
+    may speak for a member of the consumer protocol (version 9 on).
     """
 
     caller: int
@@ -162,6 +163,7 @@ class OffsetCommit(NamedTuple):
     instance_id: str | None
     offsets: tuple[CommittedOffset, ...]
     retention_ms: int | None = None
+    knows_epochs: bool = True
 
 
 class TxnOffsetCommit(NamedTuple):

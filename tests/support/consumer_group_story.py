@@ -129,7 +129,7 @@ async def two_members(t, version):
 
 async def offsets(t, version, group, epoch):
     """Commits and fetches with a member's epoch."""
-    for committing in (9, 10):
+    for committing in (8, 9, 10):
         what = f"{version}, of a consumer"
         await t.commit(f"{what} right", committing, group, generation=epoch, member=A)
         await t.commit(f"{what} stale", committing, group, generation=epoch - 1, member=A)

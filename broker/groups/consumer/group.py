@@ -253,13 +253,18 @@ class ConsumerGroup:
         member_id, epoch = request.member_id, request.generation
         if epoch < 0 and not self.members:
             return ErrorCode.none
-        transactional = isinstance(request, TxnOffsetCommit)
         nobody = epoch < 0 and member_id == NO_MEMBER and request.instance_id is None
-        if transactional and nobody:
+        if isinstance(request, TxnOffsetCommit) and nobody:
             return ErrorCode.none
         member = self.members.get(member_id)
         if member is None:
             return ErrorCode.unknown_member_id
+        if (
+            isinstance(request, OffsetCommit)
+            and not request.knows_epochs
+            and member.classic is None
+        ):
+            return ErrorCode.unsupported_version
         if epoch == member.epoch:
             return ErrorCode.none
         if epoch < member.epoch and all(

@@ -510,6 +510,8 @@ def test_members_commit_at_their_epoch_or_what_they_had_since_then():
     assert commit("a", 4, kept) == "stale_member_epoch"
     assert commit("nobody", 3, 0) == "unknown_member_id"
     assert commit("", -1, 0) == "unknown_member_id"
+    old = it.told(e.OffsetCommit, "g", "a", 3, None, (e.CommittedOffset("t", 0, 1),), None, False)
+    assert old.errors == (ErrorCode.unsupported_version,)
     a.leave()
     b.leave()
     assert commit("", -1, 0) == "none"
