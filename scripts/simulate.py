@@ -45,6 +45,8 @@ EVENTS = (
     "ISR changes",
     "unclean shutdowns",
     "membership changes",
+    "cleanings of partition logs",
+    "generations of groups",
 )
 # How the names of other counts begin, and the headings under which they are told.
 GROUPS = {"fault ": "faults", "left out ": "outside the budget, left out", "call ": "calls"}

@@ -10,7 +10,6 @@ not raised.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
@@ -18,8 +17,8 @@ from typing import Any
 from uuid import UUID
 
 from broker.replica import Replica
-from metadata.features import ELIGIBLE_LEADER_REPLICAS
 from metadata.records.types import NO_LEADER
+from simulation import settings
 from simulation.checks import Violation, require
 from simulation.checks.watcher import Watcher
 from simulation.clients.admin import CONFIG, AdminClient, create_topic
@@ -27,6 +26,8 @@ from simulation.clients.links import Client, Links, NoAnswer, NotSent
 from simulation.clients.operator import Operator
 from simulation.clients.records import Consumer, Producer
 from simulation.cluster import BROKER_PORT, CONTROLLER_PORT
+from simulation.compacted_work import CompactedWork
+from simulation.group_work import GroupWork
 from simulation.history import History, Outcome
 from simulation.models import records, topics
 from simulation.models.linear import Undecided
@@ -43,10 +44,11 @@ CONVERGE_MAX_MS = 25_000
 ANSWER_MAX_MS = 10_000
 CALM_UNTIL_MS = 120_000
 READ_BACK_MAX_MS = 5_000
+CATCH_UP_MAX_MS = 10_000
 PARTITIONS = 2
-MIN_ISR = 2
-CAREFUL, LOOSE, LATE = "careful", "loose", "late"
-"""The topics of the data clients: acks=all only; acks 0 and 1; one made after the chaos."""
+CAREFUL, LOOSE, LATE, COMPACTED = "careful", "loose", "late", "compacted"
+"""The topics of the data clients: acks=all only; acks 0 and 1; one made after the chaos; one that
+is compacted."""
 
 _LOOK_EVERY_MS = 200
 
@@ -67,35 +69,6 @@ class Verdict:
     story: list[str] = field(default_factory=list)
 
 
-def _settings(seed: int) -> random.Random:
-    return random.Random(f"{seed}/settings")
-
-
-def properties(seed: int) -> dict[str, str]:
-    """The settings of a seed's nodes: short times, small logs, so that much happens."""
-    chance = _settings(seed)
-    return {
-        "min.insync.replicas": str(MIN_ISR),
-        "replica.lag.time.max.ms": chance.choice(("1500", "4000")),
-        "leader.imbalance.check.interval.seconds": chance.choice(("5", "60")),
-        "controller.quorum.fetch.timeout.ms": chance.choice(("1000", "2000")),
-        "controller.quorum.election.timeout.ms": "1000",
-        "metadata.log.max.record.bytes.between.snapshots": chance.choice(
-            ("2000", "10000", "20971520")
-        ),
-        "metadata.log.segment.ms": chance.choice(("8000", "604800000")),
-        "metadata.max.retention.bytes": chance.choice(("4000", "104857600")),
-        "metadata.max.idle.interval.ms": "1000",
-        "log.segment.bytes": "1048576",
-        "auto.create.topics.enable": "false",
-    }
-
-
-def levels(seed: int) -> dict[str, int]:
-    """Feature levels of a seed: eligible leader replicas in most."""
-    return {ELIGIBLE_LEADER_REPLICAS: int(random.Random(f"{seed}/levels").random() < 0.7)}
-
-
 class Trial:
     """One run; `run` once."""
 
@@ -110,14 +83,14 @@ class Trial:
     ) -> None:
         self.seed = seed
         # Voters that may change, in two thirds of the seeds with a quorum to change.
-        self.dynamic = controllers >= 3 and _settings(seed).random() < 0.67
+        self.dynamic = controllers >= 3 and settings.draws(seed).random() < 0.67
         self.simulation = Simulation(
             seed,
             controllers=controllers,
             brokers=brokers,
-            properties=properties(seed),
+            properties=settings.properties(seed, brokers),
             dynamic=self.dynamic,
-            levels=levels(seed),
+            levels=settings.levels(seed),
             telling=telling,
         )
         machines = self.simulation.machines
@@ -136,7 +109,9 @@ class Trial:
                 without=() if self.dynamic else ("member",),
             )
         self.plan = plan
-        self.watcher = Watcher({machine.number: machine.disk for machine in machines}, MIN_ISR)
+        self.watcher = Watcher(
+            {machine.number: machine.disk for machine in machines}, settings.MIN_ISR
+        )
         self.simulation.on_step.append(self.watcher.after_step)
         self.simulation.on_log.append(self.watcher.on_log)
         self.saboteur = Saboteur(self.simulation, cast, plan, self.watcher, CAREFUL)
@@ -144,6 +119,23 @@ class Trial:
         self.clients: list[Client] = []
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
+        self.compacted = CompactedWork(
+            self.simulation,
+            self.brokers,
+            self.history,
+            COMPACTED,
+            PARTITIONS,
+            is_leader=self._is_leader,
+        )
+        self.groups = GroupWork(
+            self.simulation,
+            self.watcher,
+            self.brokers,
+            self.history,
+            CAREFUL,
+            PARTITIONS,
+            newer=settings.newer_protocol(seed),
+        )
         self._chaos_steps: int | None = None
         self.operator = self._hired_operator()
         self.saboteur.operator = self.operator
@@ -185,7 +177,7 @@ class Trial:
         self.clients.clear()
         self.producers.clear()
         self.consumers.clear()
-        del self.watcher, self.saboteur, self.operator
+        del self.watcher, self.saboteur, self.operator, self.compacted, self.groups
 
     def _phases(self, limit_ms: int) -> None:
         self._set_up()
@@ -194,6 +186,7 @@ class Trial:
         if not self._go_on(until_ms, self._chaos_steps) or limit_ms <= CHAOS_ENDS_MS:
             return
         self.saboteur.heal()
+        self.groups.be_calm()
         self._converge()
         self._stay_calm()
         self._read_back()
@@ -232,9 +225,12 @@ class Trial:
     # -- before --------------------------------------------------------------------------------
 
     def _set_up(self) -> None:
-        made = self._spawn("setup", self._make_topics("setup", (CAREFUL, LOOSE)))
+        made = [
+            self._spawn("setup", self._make_topics("setup", (CAREFUL, LOOSE, COMPACTED))),
+            self._spawn("setup-groups", self.groups.set_up("setup-groups")),
+        ]
         self._wait(
-            lambda: None if made.done() else "topics are not made",
+            lambda: None if all(task.done() for task in made) else "topics are not made",
             20_000,
             "a fresh cluster serves",
         )
@@ -244,7 +240,12 @@ class Trial:
         _, env = self.simulation.client_env(name)
         links = Links(env, name, self.brokers)
         for topic in wanted:
-            build = create_topic(topic, partitions=PARTITIONS, replicas=min(3, len(self.brokers)))
+            build = create_topic(
+                topic,
+                partitions=PARTITIONS,
+                replicas=min(3, len(self.brokers)),
+                configs=settings.compaction(self.seed) if topic == COMPACTED else None,
+            )
             while True:
                 node_id = env.chance.choice(sorted(self.brokers))
                 try:
@@ -273,6 +274,10 @@ class Trial:
         self._produce("zero", LOOSE, acks=0, idempotent=False, every_ms=900)
         for topic in (CAREFUL, LOOSE):
             self._consume(f"reader-{topic}", topic)
+        more: list[Producer | Consumer] = [self.compacted.producer, self.compacted.reader]
+        for one in (*more, *self.groups.members):
+            self.clients.append(one)
+            self._spawn(one.name, one.run())
 
     def _admin(self, name: str, *, every_ms: int, changes: bool) -> AdminClient:
         _, env = self.simulation.client_env(name)
@@ -485,9 +490,17 @@ class Trial:
     def _read_back(self) -> None:
         """Everybody stops; then everything is read again from the start."""
         for client in self.clients:
-            client.close()
+            if client not in self.groups.members:
+                client.close()
         # What is still on its way arrives now, or never.
         self._go_on(self.simulation.now_ms + 1_000)
+        ends = self._ends(CAREFUL)
+        self._wait(
+            lambda: self.groups.missing(ends), CATCH_UP_MAX_MS, "a group consumes everything"
+        )
+        for member in self.groups.members:
+            member.close()
+        self._go_on(self.simulation.now_ms + 500)
         self.final: dict[records.Place, list[tuple[int, bytes]]] = {}
         readers = []
         for topic in (CAREFUL, LOOSE, LATE):
@@ -495,8 +508,12 @@ class Trial:
             _, env = self.simulation.client_env(name)
             reader = Consumer(env, name, self.brokers, self.history, topic, PARTITIONS)
             readers.append(self._spawn(name, reader.read_to_end()))
+        last = self.compacted.last
+        readers_of_all = [*readers, self._spawn(last.name, last.read_all())]
         self._wait(
-            lambda: None if all(task.done() for task in readers) else "records can't be read",
+            lambda: (
+                None if all(task.done() for task in readers_of_all) else "records can't be read"
+            ),
             READ_BACK_MAX_MS,
             "a healed cluster can be read",
         )
@@ -505,6 +522,21 @@ class Trial:
         self._read_topics()
         different = self.watcher.partitions.differences()
         require(not different, "replicas are equal in the end", different)
+
+    def _ends(self, topic: str) -> dict[records.Place, int]:
+        """Where each partition's high watermark is now."""
+        image = self.watcher.images.newest
+        assert image is not None
+        ends = {}
+        for place in (records.Place(topic, index) for index in range(PARTITIONS)):
+            partition = image.partition(place.topic, place.partition)
+            node = None if partition is None else self.simulation.node(partition.leader)
+            assert node is not None
+            assert node.broker is not None
+            replica = node.broker.replicas.find(place.topic, None, place.partition)
+            assert isinstance(replica, Replica)
+            ends[place] = replica.core.high_watermark
+        return ends
 
     def _read_topics(self) -> None:
         """One more read of every topic that was ever asked for, to be judged with the others."""
@@ -520,9 +552,11 @@ class Trial:
     def _judge(self) -> None:
         records.judge(
             [record for producer in self.producers for record in producer.sent],
-            [seen for consumer in self.consumers for seen in consumer.seen],
+            [seen for one in (*self.consumers, *self.groups.members) for seen in one.seen],
             self.final,
         )
+        self.compacted.judge(clocks_right=not self.saboteur.done["clock"])
+        self.groups.judge(self.final)
         ids = [
             call.result[0]
             for call in self.history.calls

@@ -3,6 +3,10 @@
 A `LogMirror` follows one node's log by its bytes. A `LogFacts` is what all mirrors of one
 replicated log must agree on: by induction over appends, logs that agree on (offset, epoch)
 agree before it (Raft paper §5.3, log matching), and what was committed once stays.
+
+Of a compacted log batches are told apart by their offsets and epochs alone, and any below the
+active segment may be gone: each replica is cleaned for itself, at its own time. What their records
+were is judged by `simulation.models.compacted`.
 """
 
 from __future__ import annotations
@@ -39,14 +43,24 @@ class Batch(NamedTuple):
 
 
 class LogMirror:
-    """The batches of one node's log, from `start` on. `update` brings it up to date."""
+    """The batches of one node's log, from `start` on. `update` brings it up to date.
+
+    Batches that the cleaner takes out or writes anew stay as they were first seen; below
+    `thin_below` some may be missing from the beginning.
+    """
 
     def __init__(self, log: Log, peek: Peek) -> None:
         self.log = log
         self.batches: list[Batch] = []
         self.start = log.log_start_offset
         self.end = 0
+        self.compacted = log.config.cleanup_compact
         self._peek = peek
+
+    @property
+    def thin_below(self) -> int:
+        """Where the active segment of a compacted log begins, 0 of another."""
+        return self.log.active.base_offset if self.compacted else 0
 
     def update(self) -> tuple[bool, list[tuple[Batch | None, Batch]]]:
         """Whether something was cut off since the last call, and (batch before, batch) of what
@@ -65,6 +79,8 @@ class LogMirror:
         fresh: list[tuple[Batch | None, Batch]] = []
         before = batches[-1] if batches else None
         for batch in self._behind(before):
+            if self.compacted:
+                batch = batch._replace(crc=0)
             fresh.append((before, batch))
             batches.append(batch)
             before = batch
@@ -72,6 +88,8 @@ class LogMirror:
         return cut, fresh
 
     def _is_there(self, batch: Batch) -> bool:
+        if batch.next <= self.thin_below:
+            return batch.next <= self.log.end_offset
         segment = self.log.segments.get(batch.segment)
         if segment is None:
             # Retired from the front: its batches are as they were, until they are dropped.
@@ -82,14 +100,19 @@ class LogMirror:
         return (header.base_offset, header.leader_epoch, header.crc) == (
             batch.base,
             batch.epoch,
-            batch.crc,
+            header.crc if self.compacted else batch.crc,
         )
 
     def _behind(self, last: Batch | None) -> Iterable[Batch]:
         """The batches of the log that follow `last`; all of them where that is None."""
+        cleaned = last is not None and last.next <= self.thin_below
         for base, segment in self.log.segments.items():
             position = 0
-            if last is not None:
+            if cleaned:
+                # Its place may be another by now; what follows began a segment.
+                if last is not None and base < last.next:
+                    continue
+            elif last is not None:
                 if base < last.segment:
                     continue
                 if base == last.segment:
@@ -149,7 +172,8 @@ class LogFacts:
         content = (batch.next, batch.crc)
         first = self._placed.setdefault(key, content)
         require(first == content, "log matching", self.name, f"node {node_id}", batch, first)
-        if before is not None:
+        # Only of a compacted log is the CRC left out, and the batch before may be another there.
+        if before is not None and (batch.crc or before.next == batch.base):
             known = self._before.setdefault(key, before.id)
             require(
                 known == before.id,
@@ -172,6 +196,8 @@ class LogFacts:
         if last.next <= mirror.start:
             return  # in its snapshot
         held = mirror.find(last.base)
+        if held is None and last.next <= mirror.thin_below:
+            return
         if held is None or held.id != last.id:
             raise Violation(
                 "a leader has all that was committed",

@@ -150,7 +150,9 @@ class PartitionChecks:
             other = self._watches.get((member, key))
             held = None if other is None else other.mirror.find(last.base)
             has = other is not None and (
-                (held is not None and held.id == last.id) or other.mirror.start > last.base
+                (held is not None and held.id == last.id)
+                or other.mirror.start > last.base
+                or (held is None and last.next <= other.mirror.thin_below)
             )
             if not has and other is not None and other.before is not None:
                 held = other.before.find(last.base)
@@ -177,11 +179,15 @@ class PartitionChecks:
         return partition.isr
 
     def differences(self) -> list[str]:
-        """Replicas of one partition whose logs differ, as each broker last had them."""
+        """Replicas of one partition whose logs differ, as each broker last had them; of compacted
+        ones only what nobody may have cleaned yet."""
         found: list[str] = []
         first: dict[Key, tuple[int, list[Batch]]] = {}
+        thin: dict[Key, int] = {}
+        for (_, key), watch in self._watches.items():
+            thin[key] = max(watch.mirror.thin_below, thin.get(key, 0))
         for (broker_id, key), watch in self._watches.items():
-            mine = watch.mirror.batches
+            mine = watch.mirror.between(thin[key], watch.mirror.end)
             known_id, known = first.setdefault(key, (broker_id, mine))
             if [batch.id for batch in mine] != [batch.id for batch in known]:
                 name = watch.replica.name

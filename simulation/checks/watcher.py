@@ -29,6 +29,10 @@ class Watcher:
         # What each node's present life showed since it was looked at last, image by image.
         self.misread: str | None = None
         self._shown: dict[int, tuple[Node, list[MetadataImage]]] = {}
+        self._cleanings: Counter[str] = Counter()
+        self._passes: dict[
+            int, tuple[Node, int]
+        ] = {}  # of the cleaner, by each node's present life
 
     def after_step(self, machine: Machine) -> None:
         """Raises Violation if what the machine's node did breaks a rule."""
@@ -52,6 +56,9 @@ class Watcher:
             shown[1].clear()
         if node.broker is not None:
             self.partitions.look(node_id, node.broker.replicas)
+            passes = node.broker.cleaner.passes
+            if passes:
+                self._count_passes(node_id, node, passes)
 
     def on_log(self, machine: str, level: str, event: str, fields: Mapping[str, Any]) -> None:
         """Nodes may call their logs damaged only where they are (for Simulation.on_log)."""
@@ -63,6 +70,14 @@ class Watcher:
             if self.misread is None:
                 self.misread = f"{machine}: {event} {dict(fields)}"
 
+    def _count_passes(self, node_id: int, node: Node, passes: int) -> None:
+        life, before = self._passes.get(node_id, (node, 0))
+        if life is not node:
+            before = 0
+        if passes != before:
+            self._cleanings["cleanings of partition logs"] += passes - before
+            self._passes[node_id] = node, passes
+
     def _subscribe(self, node: Node, shown: list[MetadataImage]) -> None:
         def on_image(image: MetadataImage, delta: ImageDelta) -> None:
             shown.append(image)
@@ -73,6 +88,7 @@ class Watcher:
     def counts(self) -> dict[str, int]:
         """What happened."""
         total: Counter[str] = Counter()
-        for one in (self.quorum.counts, self.images.counts, self.partitions.counts):
+        parts = (self.quorum.counts, self.images.counts, self.partitions.counts, self._cleanings)
+        for one in parts:
             total.update(one)
         return dict(sorted(total.items()))

@@ -22,6 +22,9 @@ from simulation.checks import Violation
 from simulation.checks import media as disks
 from simulation.checks.images import ImageChecks
 from simulation.checks.logs import LogFacts, LogMirror
+from storage.cleaning.dirt import measure
+from storage.cleaning.throttle import Throttle
+from storage.cleaning.work import Limits, clean
 from storage.config import LogConfig
 from storage.log import Log
 from wire.batch import build_batch, iter_headers
@@ -99,6 +102,69 @@ def test_a_mirror_has_what_the_files_have(ops):
             assert mirror.between(some.base, mirror.end) == [
                 b for b in mirror.batches if b.next > some.base
             ]
+
+
+COMPACTED = LogConfig(segment_bytes=400, cleanup_compact=True, cleanup_delete=False)
+
+
+def keyed(log, epoch, key, value):
+    data = build_batch([(1, b"%d" % key, value, ())], base_offset=log.end_offset)
+    log.append_as_leader([bytearray(data)], epoch)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(0, 3), st.integers(0, 100)),
+            st.tuples(st.just("cut"), st.integers(0, 5)),
+            st.tuples(st.just("roll")),
+            st.tuples(st.just("clean")),
+        ),
+        max_size=40,
+    )
+)
+def test_a_mirror_of_a_compacted_log_has_what_was_appended(ops):
+    """However it is cleaned; one that begins later has a part of it, and agrees with the first."""
+
+    async def story():
+        env = memory_env()
+        env.disk.make_dirs("/")
+        log = await Log.open(env, "/log", COMPACTED)
+        mirror, facts = LogMirror(log, disks.peek), LogFacts("test")
+        appended, epoch, least = [], 1, 0
+        for op in ops:
+            if op[0] == "append":
+                keyed(log, epoch, op[1], bytes(op[2]))
+                appended.append((log.end_offset - 1, log.end_offset, epoch, 0))
+            elif op[0] == "cut":
+                # What is clean is committed, and stays.
+                end = max(least, log.end_offset - op[1])
+                if end < log.end_offset:
+                    epoch += 1
+                log.truncate_to(end)
+                await log.settle()
+                appended = [one for one in appended if one[1] <= end]
+            elif op[0] == "roll":
+                log.roll()
+            else:
+                dirt = measure(log, log.end_offset, 1_000)
+                least = max(least, dirt.end)
+                await log.flush(dirt.end)
+                await clean(log, dirt, Limits(1 << 20, 0.9, Throttle(1e300)))
+            for before, new in mirror.update()[1]:
+                facts.appended(1, before, new)
+            assert [b.id for b in mirror.batches] == appended
+            late = LogMirror(log, disks.peek)
+            for before, new in late.update()[1]:
+                facts.appended(2, before, new)
+            known = [b.id for b in late.batches]
+            assert [one for one in appended if one in known] == known
+            thin = late.thin_below
+            assert [o for o in known if o[1] > thin] == [o for o in appended if o[1] > thin]
+        await log.close()
+
+    asyncio.run(story())
 
 
 class Member:
