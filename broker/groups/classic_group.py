@@ -252,6 +252,9 @@ class ClassicGroup:
         del self.members[old]
         self.members[member_id] = member
         member.member_id = member_id
+        if old in self.unsynced:
+            del self.unsynced[old]
+            self.unsynced[member_id] = None
         if self.leader == old:
             self.leader = member_id
         if member.instance_id is not None:

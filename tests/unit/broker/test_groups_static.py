@@ -167,3 +167,19 @@ def test_a_rebalance_meanwhile_answers_a_replaced_static_member():
     assert scene.answers[caller].generation == 2
     scene.commit()
     assert scene.state() == "CompletingRebalance"
+
+
+def test_a_static_member_that_starts_anew_before_its_sync_has_to_sync_in_its_place():
+    scene = GroupScene()
+    sessions = {"session_timeout_ms": 300_000}
+    callers = [scene.join(instance_id=one, **sessions) for one in "abc"]
+    while callers[-1] not in scene.answers:
+        scene.advance(3_000)
+    told = [scene.answers[caller] for caller in callers]
+    for one in told[:2]:
+        scene.sync(one, [(other.member_id, b"x") for other in told] if one is told[0] else ())
+    new = scene.answers[scene.join(instance_id="c", **sessions)]
+    assert scene.state() == "Stable"
+    scene.advance(60_000)
+    assert scene.beat(new, instance_id="c") is ErrorCode.unknown_member_id
+    assert scene.state() == "PreparingRebalance"
