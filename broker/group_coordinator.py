@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from broker.config import BrokerConfig
 from broker.group_partition import OFFSETS_TOPIC, Core, Done, GroupCounters, GroupPartition
@@ -214,20 +214,18 @@ def _changes(
     deleted = tuple(delta.topics_deleted.values())
     if delta.brokers_changed and racks_of(image) != racks_of(before):
         return None, deleted
-    changed = [
-        topic.name
-        for topic in map(image.topic_by_id, delta.topics_changed)
-        if topic is not None and _is_another(before, topic)
-    ]
+    changed = []
+    for topic_id, indexes in delta.topics_changed.items():
+        topic = image.topic_by_id(topic_id)
+        if topic is not None and _is_another(before.topic_by_id(topic_id), topic, indexes):
+            changed.append(topic.name)
     return tuple(dict.fromkeys((*deleted, *changed))), deleted
 
 
-def _is_another(before: MetadataImage, topic: TopicImage) -> bool:
-    """Whether groups would see a difference: not in every new leader or ISR."""
-    known = before.topic_by_id(topic.id)
+def _is_another(known: TopicImage | None, topic: TopicImage, indexes: Iterable[int]) -> bool:
+    """Whether groups would see a difference in these partitions: not in new leaders or ISRs."""
     if known is None or len(known.partitions) != len(topic.partitions):
         return True
     return any(
-        known.partitions[index].replicas != topic.partitions[index].replicas
-        for index in topic.partitions
+        known.partitions[index].replicas != topic.partitions[index].replicas for index in indexes
     )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from broker.config import BrokerConfig
-from broker.group_loading import Stored, read_part
+from broker.group_loading import Item, Stored, read_part
 from broker.groups.effects import Answer, Append, Effect, Log
 from broker.groups.events import (
     Appended,
@@ -38,6 +38,11 @@ from world.env import DiskError, Env
 OFFSETS_TOPIC = "__consumer_offsets"
 
 _REPLAYED_AT_ONCE = 200
+# However much offsets.load.buffer.size allows: the records of a part are all in memory at once.
+_PART_BYTES = 256 << 10
+# After so many records what they add to the groups is taken out of the collector's sight: some 10
+# ms of work. If it went over all of them again and again, everything would stand still meanwhile.
+_SETTLE_RECORDS = 5_000
 _FIRST_BACKOFF_MS = 100
 _MAX_BACKOFF_MS = 10_000
 # A batch's header, and what a record takes beside its key and value, at most.
@@ -379,21 +384,18 @@ class GroupPartition:
         assert core is not None
         # Under this leadership nobody else appends, and we don't before we have loaded.
         offset, end = log.log_start_offset, log.end_offset
-        count = size = 0
+        count = size = unsettled = 0
         while offset < end:
-            part = await read_part(
-                self._env, log, offset, end, self._config.offsets_load_buffer_size
-            )
-            for item in part.items:
-                count += 1
-                if isinstance(item, Stored):
-                    core.replay(*item)
-                else:
-                    core.end_transaction(*item)
-                if count % _REPLAYED_AT_ONCE == 0:
-                    await asyncio.sleep(0)
+            limit = min(self._config.offsets_load_buffer_size, _PART_BYTES)
+            part = await read_part(self._env, log, offset, end, limit)
+            await _replay(core, part.items)
             offset = part.next_offset
+            count += len(part.items)
             size += part.size
+            unsettled += len(part.items)
+            if unsettled >= _SETTLE_RECORDS:
+                unsettled = 0
+                self._env.settle_memory()
         self._replica = replica
         replica.watchers[self._look_soon] = None
         self._loaded()
@@ -427,6 +429,17 @@ class GroupPartition:
         if not replica.core.is_leader or replica.core.leader_epoch != self.leader_epoch:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         return replica
+
+
+async def _replay(core: Core, items: list[Item]) -> None:
+    """Brings records and markers to the core, a few milliseconds of them at a time."""
+    for number, item in enumerate(items, 1):
+        if isinstance(item, Stored):
+            core.replay(*item)
+        else:
+            core.end_transaction(*item)
+        if number % _REPLAYED_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 def _joined(appends: list[Append], limit: int) -> Iterator[list[Append]]:

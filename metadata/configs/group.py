@@ -50,7 +50,7 @@ OFFSETS_ROWS: Final[tuple[Row, ...]] = (
         T.INT,
         5_242_880,
         at_least(1),
-        "Bytes read at a time from the topic of consumer offsets when groups are loaded.",
+        "Most bytes read at a time from the topic of consumer offsets when groups are loaded.",
     ),
     (
         "offsets.commit.timeout.ms",
