@@ -12,17 +12,19 @@ from uuid import UUID
 
 from controller.api import ControllerApi, answer, part
 from controller.cluster import check_broker_epoch
-from controller.context import Context, Result
+from controller.context import Context, Operation, Result, Steps
 from controller.elections import Wanted
 from controller.events import ApiRequest
-from controller.partition_changes import decide
+from controller.partition_changes import TopicTerms, decide
 from metadata.image import PartitionRegistration
 from metadata.records import (
     NO_LEADER_CHANGE,
     RECOVERY_RECOVERED,
     RECOVERY_RECOVERING,
+    PartitionChangeRecord,
     Record,
 )
+from metadata.topics import merge
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.uuids import ZERO
@@ -30,6 +32,9 @@ from wire.uuids import ZERO
 # When a broker is lost, a JVM leader tells at once of all partitions that it shared with it, each
 # with the brokers that are left in its ISR: enough for 50,000 of them.
 _MAX_ELEMENTS = 200_000
+# As many as our own brokers name at once. More are decided in slices, in line with whatever else
+# concerns many partitions.
+_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,61 +67,85 @@ def _change_of(data: Any) -> _Change:
     )
 
 
-def _handle(context: Context, request: ApiRequest) -> Result:
+def _handle(context: Context, request: ApiRequest) -> Result | Operation:
     entity = request.entity
-    sender = int(entity.broker_id)
-    check_broker_epoch(context.image, sender, entity.broker_epoch)
-    draft = context.draft()
-    records: list[Record] = []
-    topics: list[Any] = []
-    for topic in entity.topics:
-        topic_id = topic.topic_id or ZERO
-        parts = tuple(
-            _alter(draft, request, sender, topic_id, _change_of(data), records)
-            for data in topic.partitions
+    check_broker_epoch(context.image, int(entity.broker_id), entity.broker_epoch)
+    if sum(len(topic.partitions) for topic in entity.topics) <= _AT_ONCE:
+        draft = context.draft()
+        asked = _Asked(draft, request)
+        records: list[Record] = []
+        for record in asked.steps():
+            if record is not None:
+                records.append(record)
+                draft.image = draft.image.apply(record)
+        return Result(records, asked.reply())
+    asked = _Asked(context, request)
+    # The end is of no interest: each partition's answer tells its own epochs.
+    return Operation(asked.steps(), lambda _: asked.reply())
+
+
+class _Asked:
+    """A request's partitions one after the other, and what is answered for each. They have nothing
+    to do with each other: each is decided on the image of its moment."""
+
+    def __init__(self, context: Context, request: ApiRequest) -> None:
+        self._context = context
+        self._request = request
+        self._answers: list[tuple[UUID | None, list[Any]]] = []
+
+    def steps(self) -> Steps:
+        """The record of each partition that changes; None for one that doesn't."""
+        terms = TopicTerms(self._context)
+        sender = int(self._request.entity.broker_id)
+        for topic in self._request.entity.topics:
+            parts: list[Any] = []
+            self._answers.append((topic.topic_id, parts))
+            for data in topic.partitions:
+                change = _change_of(data)
+                record, told = self._alter(sender, topic.topic_id or ZERO, change, terms)
+                parts.append(told)
+                yield record
+
+    def _alter(
+        self, sender: int, topic_id: UUID, change: _Change, terms: TopicTerms
+    ) -> tuple[PartitionChangeRecord | None, Any]:
+        """One partition's record and answer."""
+        context, request = self._context, self._request
+        topic = context.image.topics_by_id.get(topic_id)
+        if topic is None:
+            return None, _failed(request, change.index, ErrorCode.unknown_topic_id)
+        partition = topic.partitions.get(change.index)
+        if partition is None:
+            return None, _failed(request, change.index, ErrorCode.unknown_topic_or_partition)
+        error = _broken_rule(context, sender, partition, change)
+        if error is not None:
+            return None, _failed(request, change.index, error)
+        wanted = Wanted(isr=change.isr, recovery_state=change.recovery_state)
+        record = decide(context, topic, change.index, wanted, terms.of(topic.name))
+        if record is not None:
+            if record.leader not in (NO_LEADER_CHANGE, partition.leader):
+                return record, _failed(request, change.index, ErrorCode.new_leader_elected)
+            partition = merge(partition, record)
+        return record, part(
+            request,
+            "PartitionData",
+            partition_index=change.index,
+            error_code=ErrorCode.none,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            isr=tuple(partition.isr),
+            leader_recovery_state=partition.leader_recovery_state,
+            partition_epoch=partition.partition_epoch,
         )
-        topics.append(part(request, "TopicData", topic_id=topic.topic_id, partitions=parts))
-    return Result(records, answer(request, error_code=ErrorCode.none, topics=tuple(topics)))
 
-
-def _alter(
-    draft: Context,
-    request: ApiRequest,
-    sender: int,
-    topic_id: UUID,
-    change: _Change,
-    records: list[Record],
-) -> Any:
-    """One partition's answer. A record is added to `records` and applied to the draft's image, so
-    that a later change of the same partition builds on it."""
-    topic = draft.image.topics_by_id.get(topic_id)
-    if topic is None:
-        return _failed(request, change.index, ErrorCode.unknown_topic_id)
-    partition = topic.partitions.get(change.index)
-    if partition is None:
-        return _failed(request, change.index, ErrorCode.unknown_topic_or_partition)
-    error = _broken_rule(draft, sender, partition, change)
-    if error is not None:
-        return _failed(request, change.index, error)
-    wanted = Wanted(isr=change.isr, recovery_state=change.recovery_state)
-    record = decide(draft, topic, change.index, wanted)
-    if record is not None:
-        records.append(record)
-        draft.image = draft.image.apply(record)
-        if record.leader not in (NO_LEADER_CHANGE, partition.leader):
-            return _failed(request, change.index, ErrorCode.new_leader_elected)
-        partition = draft.image.topics_by_id[topic_id].partitions[change.index]
-    return part(
-        request,
-        "PartitionData",
-        partition_index=change.index,
-        error_code=ErrorCode.none,
-        leader_id=partition.leader,
-        leader_epoch=partition.leader_epoch,
-        isr=tuple(partition.isr),
-        leader_recovery_state=partition.leader_recovery_state,
-        partition_epoch=partition.partition_epoch,
-    )
+    def reply(self) -> Any:
+        """The answer to the whole request, once all steps are taken."""
+        request = self._request
+        topics = tuple(
+            part(request, "TopicData", topic_id=topic_id, partitions=tuple(parts))
+            for topic_id, parts in self._answers
+        )
+        return answer(request, error_code=ErrorCode.none, topics=topics)
 
 
 def _broken_rule(

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from controller_scene import Scene
 
-from controller import api_elect_leaders, core, fencing
+from controller import api_alter_partition, api_elect_leaders, core, fencing
 from controller.events import AppendRecords, LostLeadership, Tick
 from metadata.maps import AT_ONCE
 from metadata.records import BrokerRegistrationChangeRecord, PartitionChangeRecord
@@ -182,6 +182,98 @@ def test_a_step_that_fails_leaves_the_image_as_the_log_has_it(scene, monkeypatch
     assert scene.core.image is before
     assert scene.core.under_way == 0
     scene.core.check_invariants()
+
+
+def isr_request(scene: Scene, epochs: dict[int, int], isr: tuple[int, ...]) -> dict:
+    """Broker 1 names one ISR for some of its partitions, by their index with its epoch."""
+    key = ApiKey.ALTER_PARTITION
+    members = tuple(
+        scene.part(key, 3, "BrokerState", broker_id=b, broker_epoch=scene.epochs[b]) for b in isr
+    )
+    parts = tuple(
+        scene.part(
+            key,
+            3,
+            "PartitionData",
+            partition_index=index,
+            leader_epoch=0,
+            new_isr_with_epochs=members,
+            leader_recovery_state=0,
+            partition_epoch=epoch,
+        )
+        for index, epoch in epochs.items()
+    )
+    topic = scene.part(
+        key, 3, "TopicData", topic_id=scene.core.image.topic("big").id, partitions=parts
+    )
+    return {"broker_id": 1, "broker_epoch": scene.epochs[1], "topics": (topic,)}
+
+
+def tell_isr(scene: Scene, count: int = PARTITIONS) -> int:
+    """Broker 3 is out of so many partitions' ISR; the request's token."""
+    request = isr_request(scene, dict.fromkeys(range(count), 0), (1, 2))
+    return scene.send(ApiKey.ALTER_PARTITION, 3, **request)
+
+
+def told(scene: Scene, token: int) -> list:
+    (topic,) = scene.answer(token).topics
+    assert [p.partition_index for p in topic.partitions] == list(range(len(topic.partitions)))
+    return topic.partitions
+
+
+def test_isrs_of_many_partitions_are_altered_slice_by_slice(scene):
+    token = tell_isr(scene)
+    slices = [len(values) for _, _, values in scene.log[-1:]]
+    while scene.core.under_way:
+        effects = scene.handle(Tick())
+        slices += [len(e.values) for e in effects if isinstance(e, AppendRecords)]
+    assert max(slices) <= core._SLICE
+    assert sum(slices) == PARTITIONS
+    parts = told(scene, token)
+    assert {(p.error_code, p.isr, p.partition_epoch) for p in parts} == {(E.none, (1, 2), 1)}
+    assert all(p.isr == (1, 2) for p in scene.core.image.topic("big").partitions.values())
+
+
+def test_as_many_isrs_as_a_broker_of_ours_names_are_altered_at_once(scene):
+    silence(scene, 3)
+    token = tell_isr(scene, api_alter_partition._AT_ONCE)
+    assert scene.core.under_way == 1
+    assert token in scene.replies, "what is under way doesn't hold it up"
+
+
+def test_each_isr_is_decided_on_the_state_of_its_moment(scene):
+    """Others' requests have their turn in between."""
+    token = tell_isr(scene)
+    assert scene.core.under_way == 1
+    last = PARTITIONS - 1
+    # The last one changes before it is its turn, the first one after it has been.
+    for index, epoch in ((last, 0), (0, 1)):
+        scene.send(ApiKey.ALTER_PARTITION, 3, **isr_request(scene, {index: epoch}, (1,)))
+    assert scene.partition("big", 0).isr == scene.partition("big", last).isr == (1,)
+    scene.finish()
+    parts = told(scene, token)
+    assert parts[last].error_code is E.invalid_update_version
+    assert {p.error_code for p in parts[:last]} == {E.none}
+    assert (parts[0].isr, parts[0].partition_epoch) == ((1, 2), 1)
+    assert scene.partition("big", 0).isr == scene.partition("big", last).isr == (1,)
+
+
+def test_isrs_of_a_topic_that_goes_meanwhile(scene):
+    token = tell_isr(scene)
+    gone = scene.send(ApiKey.DELETE_TOPICS, 1, topic_names=("big",), timeout=timedelta(0))
+    scene.finish()
+    assert scene.answer(gone).responses[0].error_code is E.none
+    errors = [p.error_code for p in told(scene, token)]
+    first = errors.index(E.unknown_topic_id)
+    assert 0 < first <= core._SLICE
+    assert set(errors[:first]) == {E.none}
+    assert set(errors[first:]) == {E.unknown_topic_id}
+
+
+def test_isrs_under_way_are_refused_when_leadership_goes(scene):
+    token = tell_isr(scene)
+    scene.handle(LostLeadership())
+    assert scene.answer(token).error_code is E.not_controller
 
 
 @pytest.fixture
