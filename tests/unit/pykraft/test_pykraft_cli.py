@@ -10,13 +10,16 @@ import pytest
 
 from pykraft import cli
 from pykraft.cli import quorum
+from pykraft.ports import free_ports
 from pykraft.storage_format import BOOTSTRAP_SNAPSHOT
+from raft.quorum import MAX_EPOCH
 from raft.voters import ReplicaKey, voter_set_of
-from wire import meta_properties
+from wire import meta_properties, quorum_state
 from wire.batch import decode_records, iter_headers
 from wire.control import decode_control, voters_of
 from wire.errors import KafkaError
-from wire.exits import EXIT_BAD_DIRECTORY, EXIT_CANNOT_LISTEN
+from wire.exits import EXIT_BAD_DIRECTORY, EXIT_CANNOT_LISTEN, EXIT_NO_EPOCH_LEFT
+from wire.quorum_state import QuorumState
 
 ROOT = Path(__file__).resolve().parents[3]
 NODE = """\
@@ -237,16 +240,21 @@ def test_a_cluster_id_of_its_own_is_no_others(here, capsys):
     assert "note" not in capsys.readouterr().out
 
 
-def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here):
-    done = subprocess.run(
+def ended_server(folder):
+    """A node of this folder's configuration, which ends by itself."""
+    return subprocess.run(
         [sys.executable, "-m", "pykraft", "server", "node.properties"],
-        cwd=here,
+        cwd=folder,
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
+
+
+def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here):
+    done = ended_server(here)
     assert done.returncode == EXIT_BAD_DIRECTORY
     assert "is not formatted" in done.stderr
     assert '"event": "stopped"' in done.stderr
@@ -261,15 +269,7 @@ def test_a_node_whose_port_is_taken_touches_nothing(tmp_path):
             f"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://{place}\n"
             f"controller.quorum.voters=1@{place}\nlog.dirs={tmp_path}/data\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-m", "pykraft", "server", "node.properties"],
-            cwd=tmp_path,
-            env={"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = ended_server(tmp_path)
     assert done.returncode == EXIT_CANNOT_LISTEN
     assert f"pykraft: not started: {place} can't be listened on" in done.stderr
     assert not (tmp_path / "data").exists()
@@ -294,3 +294,17 @@ def test_a_node_whose_port_is_taken_touches_nothing(tmp_path):
 def test_format_finalises_what_is_asked_for_and_kafkas_defaults(here, capsys, options, said):
     assert cli.main([*FORMAT, *options]) == 0
     assert capsys.readouterr().out.endswith(said)
+
+
+def test_a_node_that_led_the_last_epoch_ends_with_its_code(here):
+    broker, controller = free_ports(2)
+    text = NODE.format(data=here / "data").replace("9092", str(broker))
+    (here / "node.properties").write_text(text.replace("9093", str(controller)))
+    assert cli.main(FORMAT) == 0
+    metadata = here / "data" / "__cluster_metadata-0"
+    metadata.mkdir(exist_ok=True)
+    (metadata / "quorum-state").write_bytes(quorum_state.encode(QuorumState(MAX_EPOCH, 1, 1)))
+    done = ended_server(here)
+    assert done.returncode == EXIT_NO_EPOCH_LEFT
+    assert f"epoch {MAX_EPOCH} is the last that there is" in done.stderr
+    assert "Traceback" not in done.stderr
