@@ -396,6 +396,7 @@ class GroupPartition:
             if unsettled >= _SETTLE_RECORDS:
                 unsettled = 0
                 self._env.settle_memory()
+        await self._until_committed(replica, end)
         self._replica = replica
         replica.watchers[self._look_soon] = None
         self._loaded()
@@ -406,6 +407,23 @@ class GroupPartition:
             bytes=size,
             took_ms=self._env.clock.now_ms() - began_ms,
         )
+
+    async def _until_committed(self, replica: Replica, end: int) -> None:
+        """What was loaded is told to clients, and another leader might lack what isn't committed.
+        As long as replicas are missing, no more than a request's time is waited for them: offsets
+        can be fetched then, as from Kafka, and new ones couldn't be committed in any case."""
+        moved = asyncio.Event()
+        replica.watchers[moved.set] = None
+        try:
+            async with asyncio.timeout(self._config.offsets_commit_timeout_ms / 1000):
+                while replica.core.high_watermark < end:
+                    moved.clear()
+                    await moved.wait()
+        except TimeoutError:
+            mark = replica.core.high_watermark
+            self._log.warning("groups_not_all_committed", offset=end, high_watermark=mark)
+        finally:
+            replica.watchers.pop(moved.set, None)
 
     def _loaded(self) -> None:
         self.loaded = True

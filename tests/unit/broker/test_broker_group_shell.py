@@ -24,7 +24,7 @@ from broker.groups.events import (
 from metadata.image import EMPTY
 from metadata.records import types as t
 from wire.apis import ErrorCode
-from wire.batch import build_batch, decode_records, iter_headers
+from wire.batch import build_batch, decode_records, iter_headers, read_header
 from wire.control import encode_end_txn_marker
 
 
@@ -216,9 +216,7 @@ def test_a_log_is_loaded_in_order_with_its_transactions(tmp_path):
             replica = c.brokers[1].replicas.find(OFFSETS_TOPIC, None, 0)
             for n in range(300):
                 data = build_batch([(1, b"k%d" % n, b"v%d" % n, ()), (1, b"x%d" % n, None, ())])
-                replica.append_as_leader(
-                    [bytearray(data)], len(data), [next(iter_headers(data))[1]]
-                )
+                replica.append_as_leader([bytearray(data)], len(data), [read_header(data)])
             written = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
             in_doubt = build_batch([(1, b"t", b"1", ())], base_sequence=0, **written)
             key, value = encode_end_txn_marker(True, 0)
@@ -397,3 +395,36 @@ def test_a_view_of_nothing():
     view = TopicsView(EMPTY)
     assert len(view) == 0
     assert "t" not in view
+
+
+def test_what_is_loaded_is_committed_before_it_is_told(tmp_path):
+    async def main():
+        configs = {"min.insync.replicas": "2"}
+        more = {"offsets_commit_timeout_ms": 300, "broker_heartbeat_interval_ms": 50}
+        async with groups(tmp_path, brokers=(1, 2), configs=configs, **more) as g:
+            [core] = g.cores
+            core.next = [[Append(1, (record(b"a"),))]]
+            g.ask()
+            await until(lambda: core.of(Committed)[-1:] == [Committed(1)])
+            replica = g.broker.replicas.find(OFFSETS_TOPIC, None, 0)
+            g.c.controller.fence(2)
+            await until(lambda: replica.core.isr == (1,))
+            data = build_batch([(1, b"b", b"v", ())])
+            replica.append_as_leader([bytearray(data)], len(data), [read_header(data)])
+            began_ms = g.c.env.clock.now_ms()
+            again = Groups(g.c)
+            await until(lambda: len(again.cores[0].replayed) == 2)
+            assert again.ask() == ["loading"]
+            # Nobody can commit it now; what is there can be read all the same.
+            await again.loaded()
+            assert g.c.env.clock.now_ms() - began_ms >= 300
+            assert again.cores[0].of(Committed)[-1:] == [Committed(1)]
+            third = Groups(g.c)
+            await until(lambda: len(third.cores[0].replayed) == 2)
+            g.c.controller.unfence(2)
+            await third.loaded()
+            assert third.cores[0].of(Committed)[0] == Committed(2)
+            for more in (again, third):
+                more.close()
+
+    asyncio.run(main())
