@@ -1,4 +1,4 @@
-"""Consumer groups of clients in other languages, on nodes that die.
+"""Consumer groups of clients in several languages, on nodes that die.
 
 One story for each library and protocol: three members share six partitions; one is killed, one
 leaves, the broker that coordinates the group is killed; no record is missed, and what was
@@ -37,11 +37,14 @@ STORIES = [
     pytest.param("sarama", "range", id="sarama", marks=ci),
     pytest.param("sarama", "sticky", id="sarama-sticky", marks=ci),
     pytest.param("kafkajs", "range", id="kafkajs", marks=ci),
+    pytest.param("aiokafka", "range", id="aiokafka", marks=ci),
+    pytest.param("aiokafka", "sticky", id="aiokafka-sticky", marks=ci),
 ]
 # KafkaJS has no static membership.
 STATIC = [
     pytest.param("franz-go", "cooperative-sticky", id="franz-go"),
     pytest.param("sarama", "range", id="sarama", marks=ci),
+    pytest.param("aiokafka", "range", id="aiokafka", marks=ci),
 ]
 
 

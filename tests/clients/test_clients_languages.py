@@ -7,7 +7,7 @@ import os
 
 import pytest
 import traffic
-from foreign_clients import LIBRARIES, ForeignClient
+from foreign_clients import LANGUAGES, ForeignClient
 
 pytestmark = pytest.mark.clients
 
@@ -18,7 +18,7 @@ WRITES = {"franz-go": CODECS, "sarama": CODECS, "kafkajs": ("none", "gzip")}
 READS = ("franz-go", "sarama")
 
 
-@pytest.fixture(scope="module", params=LIBRARIES)
+@pytest.fixture(scope="module", params=LANGUAGES)
 def client(request):
     return ForeignClient(request.param)
 

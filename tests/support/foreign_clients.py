@@ -1,4 +1,4 @@
-"""Client programs in other languages (tests/clients/go, tests/clients/node): built and run.
+"""Client programs (tests/clients/go, …/node, …/python): built where that is needed, and run.
 
 Each is called as `PROGRAM COMMAND BOOTSTRAP …`:
 
@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -68,11 +69,18 @@ def node_program(name):
     return [node, str(place / f"{name}.js")]
 
 
-LIBRARIES = {
+def python_program(name):
+    """The command of tests/clients/python/NAME.py."""
+    return [sys.executable, str(CLIENTS / "python" / f"{name}.py")]
+
+
+LANGUAGES = {
     "franz-go": lambda: go_program("franz"),
     "sarama": lambda: go_program("sarama"),
     "kafkajs": lambda: node_program("kafkajs"),
 }
+# Python's clients write and read in the tests' own process; members are processes everywhere.
+LIBRARIES = LANGUAGES | {"aiokafka": lambda: python_program("aiokafka_member")}
 
 
 class ForeignClient:
