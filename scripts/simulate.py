@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from simulation.plan import Plan, from_json, to_json
+from simulation.run import EVENTS
 from simulation.shrink import ddmin
 from simulation.trial import Verdict, run_trial
 
@@ -36,18 +37,6 @@ ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_SEEDS = range(20)
 DEFAULT_NODES = (3, 3)
 NODES_MAX = 20
-# What a run must have had to be worth something; told first.
-EVENTS = (
-    "elections",
-    "truncations of the metadata log",
-    "truncations of partition logs",
-    "snapshots fetched",
-    "ISR changes",
-    "unclean shutdowns",
-    "membership changes",
-    "cleanings of partition logs",
-    "generations of groups",
-)
 # How the names of other counts begin, and the headings under which they are told.
 GROUPS = {"fault ": "faults", "left out ": "outside the budget, left out", "call ": "calls"}
 console = Console(stderr=True)

@@ -21,6 +21,19 @@ from simulation.network import Network
 from simulation.world import World
 from world.env import Env
 
+EVENTS = (
+    "elections",
+    "truncations of the metadata log",
+    "truncations of partition logs",
+    "snapshots fetched",
+    "ISR changes",
+    "unclean shutdowns",
+    "membership changes",
+    "cleanings of partition logs",
+    "generations of groups",
+)
+"""Of what `Simulation.coverage` and a trial count, what a run is there to bring about."""
+
 _FIRST_CLIENT = 1_000
 
 

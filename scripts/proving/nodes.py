@@ -6,22 +6,11 @@ import gc
 
 from proving.part import Outcome, Task
 from proving.seeds import Batch, sweep
+from simulation.run import EVENTS
 from simulation.trial import run_trial
 
 # What is summed up here; scripts/simulate shows all that is counted.
-_COUNTS = (
-    "calls",
-    "faults",
-    "kills",
-    "power cuts",
-    "elections",
-    "truncations of the metadata log",
-    "truncations of partition logs",
-    "snapshots fetched",
-    "ISR changes",
-    "unclean shutdowns",
-    "membership changes",
-)
+_COUNTS = ("calls", "faults", "kills", "power cuts", *EVENTS)
 
 
 def run_batch(seeds: range) -> Batch:
