@@ -136,6 +136,9 @@ async def offsets(t, version, group, epoch):
         await t.commit(f"{what} early", committing, group, generation=epoch + 1, member=A)
         await t.commit(f"{what} strange", committing, group, generation=epoch, member=S)
         await t.commit(f"{what} from outside", committing, group)
+    for committing in range(2, 9):
+        what = f"{version}, of an older client"
+        await t.commit(what, committing, group, generation=epoch - 1, member=A)
     for fetching in (9, 10):
         for what, member, at in (
             ("right", A, epoch),
