@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -120,6 +121,9 @@ class GroupMember(Consumer):
             self._coordinator = await self._find()
             if self._coordinator is None:
                 return
+            if self._is_in:
+                # Another coordinator may have taken over: does it know what was committed?
+                await self._look()
         if not self._is_in:
             await self._join()
         while not self.stopping:
@@ -130,6 +134,8 @@ class GroupMember(Consumer):
                 await self._consume(position)
             if self.positions and self.chance.random() < 0.6:
                 await self._commit()
+            if self.chance.random() < 0.1:
+                await self._look()
             await asyncio.sleep(_ROUND_S * self.chance.uniform(0.6, 1.4))
 
     async def _accident(self) -> None:
@@ -305,6 +311,13 @@ class GroupMember(Consumer):
             position = Position(self.name, place, max(0, offset))
             self._consumed.begins(self.name, place, position.offset)
             self.positions.append(position)
+
+    async def _look(self) -> None:
+        """Reads what it has committed, to be judged; a coordinator that still loads can't tell."""
+        if not self.positions:
+            return
+        with suppress(Lost):
+            await self._fetch_offsets([position.place for position in self.positions])
 
     async def _fetch_offsets(self, places: Sequence[Place]) -> dict[Place, int]:
         def build(version: int, module: ModuleType) -> Any:
