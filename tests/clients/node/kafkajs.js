@@ -13,6 +13,8 @@ function kafka(servers) {
 }
 
 // Not idempotent, which the library calls experimental: one request at a time keeps the order.
+// A send is for one partition: of a send to several, the library drops what a broker came to lead
+// that had answered it before.
 async function write(servers, topic, partitions, count, codec) {
   const compression = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }[codec]
   const producer = kafka(servers).producer({
@@ -21,11 +23,13 @@ async function write(servers, topic, partitions, count, codec) {
   })
   await producer.connect()
   for (let start = 0; start < count; start += 1000) {
-    const messages = []
-    for (let i = start; i < Math.min(count, start + 1000); i++) {
-      messages.push({ partition: i % partitions, value: value(i) })
+    for (let partition = 0; partition < partitions; partition++) {
+      const messages = []
+      for (let i = start; i < Math.min(count, start + 1000); i++) {
+        if (i % partitions === partition) messages.push({ partition, value: value(i) })
+      }
+      await producer.send({ topic, messages, compression, acks: -1 })
     }
-    await producer.send({ topic, messages, compression, acks: -1 })
   }
   await producer.disconnect()
 }
