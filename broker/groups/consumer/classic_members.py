@@ -150,6 +150,12 @@ class ClassicMembers:
     def heartbeat(self, request: e.Heartbeat, group: ConsumerGroup) -> None:
         """Answers with Beaten."""
         error = ErrorCode.none
+        # Where all speak the classic protocol there may be no other request for a long time that
+        # would bring about the next target.
+        draft = Draft(group.group_id, group)
+        self._coordination.keep_up(draft)
+        self._coordination.store(draft)
+        group = draft.group
         try:
             member = self._known(request, group)
             assert member.classic is not None

@@ -99,10 +99,18 @@ class Coordination:
         changed = subscription_changed = False
         if member is not before:
             changed, subscription_changed = self._tell(draft, before, member)
+        self._look_around(draft, changed=changed)
+        return subscription_changed
+
+    def keep_up(self, draft: Draft) -> None:
+        """Bring the group's epoch and target up to date, whatever no member has changed."""
+        self._look_around(draft, changed=False)
+        self.assign(draft)
+
+    def _look_around(self, draft: Draft, *, changed: bool) -> None:
         self._expressions.refresh(draft.group)
         if changed or self._topics_may_have_changed(draft.group):
             self.advance(draft, changed=changed)
-        return subscription_changed
 
     def _tell(self, draft: Draft, before: Member, member: Member) -> tuple[bool, bool]:
         """Whether the group is another with what the member says, and whether its own subscription

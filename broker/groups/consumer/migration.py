@@ -8,6 +8,7 @@ the new protocol is gone, those who are left are a classic group again.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from broker.groups.classic import Rebalances
@@ -154,6 +155,11 @@ class Migration:
         keys: list[GroupKey] = group.keys()
         draft.records += [(key, None) for key in keys]
         record = successor.to_record(assignments)
+        if rebalance:
+            # A rebalance under way is in no record. Should another broker lead before it is over,
+            # nobody may take for the assignment what is without the partitions of those who left:
+            # that broker knows no members, and all join anew.
+            record = replace(record, protocol=None, leader=None, members=())
         draft.records.append((GroupMetadataKey(group.group_id), record))
         draft.successor = successor
         draft.rebalances = rebalance

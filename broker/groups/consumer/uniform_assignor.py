@@ -55,9 +55,9 @@ class _Alike:
         free = iter(
             [
                 (topic, partition)
-                for topic in self.topics
+                for topic, those in taken.items()
                 for partition in range(self.partition_counts[topic])
-                if partition not in taken[topic]
+                if partition not in those
             ]
         )
         for member_id, missing in wanting:

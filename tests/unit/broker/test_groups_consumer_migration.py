@@ -187,6 +187,32 @@ def test_when_the_last_new_one_leaves_the_old_ones_are_a_classic_group_again():
     assert old.beat() == "none"
 
 
+def test_old_consumers_alone_in_a_consumer_group_get_what_is_free():
+    it = scene(group_consumer_migration_policy="upgrade")
+    old = alone(it)
+    new = it.consumer("n")
+    new.join()
+    settle(it, [new], [old])
+    new.leave()
+    settle(it, [], [old])
+    it.know(t=6)
+    for _ in range(3):
+        old.go_on()
+    assert old.owned == (0, 1, 2, 3, 4, 5)
+
+
+def test_another_broker_leads_while_the_old_ones_rebalance():
+    it = scene()
+    old = alone(it)
+    new = it.consumer("n")
+    new.join()
+    settle(it, [new], [old])
+    new.leave()
+    it.fail_over()
+    # What it has is not all that there is by now: it must come again.
+    assert old.beat() == "unknown_member_id"
+
+
 def test_the_last_new_ones_session_ends_and_the_old_ones_go_on():
     it = scene()
     old = alone(it)
