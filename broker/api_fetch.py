@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 from broker.batch_checks import ZSTD
 from broker.cluster_view import node
@@ -115,7 +114,6 @@ class FetchJob:
         "_correlation_id",
         "_endpoints",
         "_epoch",
-        "_find",
         "_follower",
         "_later",
         "_leader_only",
@@ -159,7 +157,6 @@ class FetchJob:
         self._most = min(asked.max_bytes, context.config.fetch_max_bytes)
         self.least = min(asked.min_bytes, self._most)
         self._left = 0
-        self._find = context.replicas.find
         self._follower = follower = asked.replica_id >= 0
         self._committed_only = not follower and asked.isolation_level == _READ_COMMITTED
         rack_aware = context.config.rack_aware_reads
@@ -188,9 +185,9 @@ class FetchJob:
         self.due = False
         self.full = False
         self._left = self._most
-        look = self._partition
+        look, find = self._partition, self._context.replicas.find
         if self._session is not None:
-            answers = [look(p.name, p.topic_id, p.asked, first) for p in self._parts]
+            answers = [look(self._found(part), part.asked, first) for part in self._parts]
             self._topics = [FetchedTopic(None, None, answers)]
         else:
             self.due = not asked.topics
@@ -198,7 +195,10 @@ class FetchJob:
                 FetchedTopic(
                     topic.name,
                     topic.topic_id,
-                    [look(topic.name, topic.topic_id, p, first) for p in topic.partitions],
+                    [
+                        look(find(topic.name, topic.topic_id, p.partition), p, first)
+                        for p in topic.partitions
+                    ],
                 )
                 for topic in asked.topics
             ]
@@ -225,10 +225,17 @@ class FetchJob:
                 for partition in topic.partitions:
                     yield partition, -1
 
+    def _found(self, part: SessionPartition) -> Replica | ErrorCode:
+        found: Replica | None = part.found
+        if found is not None and not found.removed:
+            return found
+        anew = self._context.replicas.find(part.name, part.topic_id, part.asked.partition)
+        part.found = anew if isinstance(anew, Replica) else None
+        return anew
+
     def _partition(
-        self, name: str | None, topic_id: UUID | None, asked: FetchPartition, first: bool
+        self, replica: Replica | ErrorCode, asked: FetchPartition, first: bool
     ) -> FetchedPartition:
-        replica = self._find(name, topic_id, asked.partition)
         if not isinstance(replica, Replica):
             return self._refuse(asked, replica, None)
         core, epoch = replica.core, asked.current_leader_epoch
@@ -412,8 +419,7 @@ class FetchJob:
         wait_ms = min(self._asked.max_wait_ms, _LONGEST_WAIT_MS)
         short = self.least - self.size
         parked = ParkedFetch(replicas.wakes, short, wait_ms, self._look, urgent=self._prompt)
-        for name, topic_id, index in self._places():
-            replica = self._find(name, topic_id, index)
+        for replica in self._replicas():
             if isinstance(replica, Replica):
                 parked.join(replica.followers if self._follower else replica.consumers)
         self._parked = parked
@@ -421,13 +427,14 @@ class FetchJob:
         self._later.on_dropped = parked.leave
         return self._later
 
-    def _places(self) -> Iterator[tuple[str | None, UUID | None, int]]:
+    def _replicas(self) -> Iterator[Replica | ErrorCode]:
         for part in self._parts:
-            yield part.name, part.topic_id, part.asked.partition
+            yield self._found(part)
         if self._session is None:
+            find = self._context.replicas.find
             for topic in self._asked.topics:
                 for partition in topic.partitions:
-                    yield topic.name, topic.topic_id, partition.partition
+                    yield find(topic.name, topic.topic_id, partition.partition)
 
     def _look(self) -> None:
         parked, later = self._parked, self._later

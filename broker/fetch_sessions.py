@@ -9,6 +9,7 @@ fixed size, and who may push whom out is Kafka's rule (`FetchSessions._make_room
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 from uuid import UUID
 
 from sortedcontainers import SortedKeyList
@@ -40,14 +41,15 @@ def next_epoch(epoch: int) -> int:
 
 class SessionPartition:
     """One partition of a session: what is asked for, and what its client was told last (-1: nothing
-    that counts)."""
+    that counts). `found` is the owner's: where it found the partition last."""
 
-    __slots__ = ("asked", "high_watermark", "log_start", "name", "topic_id")
+    __slots__ = ("asked", "found", "high_watermark", "log_start", "name", "topic_id")
 
     def __init__(self, name: str | None, topic_id: UUID | None, asked: FetchPartition) -> None:
         self.name = name
         self.topic_id = topic_id
         self.asked = asked
+        self.found: Any = None
         self.high_watermark = -1
         self.log_start = -1
 

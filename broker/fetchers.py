@@ -257,9 +257,10 @@ class Fetcher:
             for partition in answered.partitions:
                 followed = None
                 if topic_id is not None:
-                    followed = session.asked((topic_id, partition.index))
-                if followed is not None and followed.asked is not None:
-                    await self._take(followed, followed.asked, partition, connection)
+                    followed = self._partitions.get((topic_id, partition.index))
+                asked = None if followed is None else session.asked(followed)
+                if followed is not None and asked is not None:
+                    await self._take(followed, asked, partition, connection)
 
     async def _take(
         self,

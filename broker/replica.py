@@ -58,6 +58,7 @@ class Replica:
         "log",
         "low_watermark_waiters",
         "produces",
+        "removed",
         "settings",
         "stored",
         "topic",
@@ -87,6 +88,8 @@ class Replica:
         self.settings = settings
         # True once the disk refused something: the replica answers KAFKA_STORAGE_ERROR.
         self.failed = False
+        # True once the broker has another one of the same name, or none.
+        self.removed = False
         self.produces = ProduceQueue()
         # Fetches parked here: consumers see up to the high watermark, followers up to the end.
         self.consumers: dict[ParkedFetch, None] = {}

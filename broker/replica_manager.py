@@ -394,6 +394,7 @@ class ReplicaManager:
         replica.tell(_assigned(partition))
 
     def _remove(self, replica: Replica, error: ErrorCode) -> None:
+        replica.removed = True
         del self._by_id[replica.topic_id, replica.index]
         if self._by_name.get((replica.topic, replica.index)) is replica:
             del self._by_name[replica.topic, replica.index]

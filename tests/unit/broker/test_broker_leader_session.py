@@ -101,7 +101,7 @@ def test_both_halves_mean_the_same(steps):
             assert len(leader.asked) == len(due)
             for one in due:
                 key = (one.replica.topic_id, one.replica.index)
-                assert session.asked(key) is one
+                assert session.asked(one) is one.asked
                 assert leader.asked[key] == one.asked
                 assert one.asked.fetch_offset == one.replica.log.end_offset
                 assert one.asked.current_leader_epoch == one.replica.core.leader_epoch
