@@ -122,7 +122,7 @@ class Rebalances:
             self.rebalance_or_complete(group, _said(request, "joins again"))
         else:
             # Its answer got lost: here it is again.
-            self._context.answer_now(request.caller, self._joined(group, member))
+            self._context.answer(request, self._joined(group, member))
 
     def _add(self, request: e.JoinGroup, group: ClassicGroup, member_id: str) -> None:
         context = self._context

@@ -31,7 +31,7 @@ class Members:
         if not group.unsynced and group.sync_limit is not None:
             group.sync_limit.cancel()
         if group.stage is State.STABLE:
-            self._context.answer_now(request.caller, self._synced(group, member))
+            self._context.answer(request, self._synced(group, member))
             return
         if member.syncing is not None:
             # The client asks again, on another connection: the first one is nobody's any more.
