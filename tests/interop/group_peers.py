@@ -70,20 +70,23 @@ class BrokerPeer:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def answers(self, expected=(), linger_s=0.02):
-        """What callers were told so far: it waits for those expected, then for what else comes."""
+    def answers(self, expected=()):
+        """What callers were told so far; it waits for those expected."""
         for caller in expected:
             if caller in self._waiting:
                 self._receive(caller)
         callers = {connection: caller for caller, (connection, *_) in self._waiting.items()}
-        readable, _, _ = select.select(list(callers), [], [], linger_s)
+        readable, _, _ = select.select(list(callers), [], [], 0)
         for connection in readable:
             self._receive(callers[connection])
         return self._answers
 
     def _receive(self, caller):
         connection, key, version, translate = self._waiting[caller]
-        (size,) = struct.unpack(">i", _exactly(connection, 4))
+        try:
+            (size,) = struct.unpack(">i", _exactly(connection, 4))
+        except TimeoutError:
+            raise AssertionError(f"the broker does not answer caller {caller}") from None
         _, entity = decode_response(key, version, _exactly(connection, size))
         del self._waiting[caller]
         self._idle.append(connection)
