@@ -32,7 +32,7 @@ def test_what_is_no_log_entry_stays_as_it_is():
         assert readable(line) == line
 
 
-@given(st.recursive(st.none() | st.booleans() | st.text(), st.lists))
+@given(st.none() | st.integers() | st.text(max_size=20) | st.lists(st.text(max_size=3), max_size=2))
 def test_no_line_is_too_odd(value):
     for name in ("event", "level", "timestamp"):
         entry = {"event": "e", "level": "info", "timestamp": "2026-11-28T09:11:49Z", name: value}
