@@ -21,6 +21,8 @@ from wire.batch import (
     record_bytes,
     with_records,
 )
+from world.env import Env
+from world.memory import memory_env
 
 COMPACTED = LogConfig(
     segment_bytes=600,
@@ -39,6 +41,10 @@ class Seen(NamedTuple):
     time: int
     key: str | None
     value: str | None
+
+
+async def opened(env: Env | None = None, config: LogConfig = COMPACTED, **options: Any) -> Log:
+    return await Log.open(env or memory_env(1), "/p", config, **options)
 
 
 def records_batch(*pairs: tuple[str | None, str | None], time: int = 1000, **fields: Any):
