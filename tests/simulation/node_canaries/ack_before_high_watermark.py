@@ -5,6 +5,10 @@ CAUGHT_BY = (
     "an idempotent producer's sequence is never lost",
     "an acknowledged record is where it was said to be",
     "a consumer's position never leaves the log",
+    "the newest value of a key is kept",
+    "an acknowledged commit is neither lost nor goes back",
+    "one owner of a partition in a generation",
+    "a committed offset covers only what was consumed",
 )
 SEEDS_MAX = 15
 

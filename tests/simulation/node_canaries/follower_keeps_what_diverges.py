@@ -9,6 +9,11 @@ CAUGHT_BY = (
     "an idempotent producer's sequence is never lost",
     "a leader has all that was committed",
     "committed is in the log of every replica in sync",
+    "the newest value of a key is kept",
+    "an acknowledged record is where it was said to be",
+    "an acknowledged commit is neither lost nor goes back",
+    "one owner of a partition in a generation",
+    "a committed offset covers only what was consumed",
 )
 SEEDS_MAX = 30
 

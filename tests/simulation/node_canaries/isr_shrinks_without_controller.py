@@ -7,6 +7,11 @@ CAUGHT_BY = (
     "a consumer's position never leaves the log",
     "what a consumer saw stays",
     "an idempotent producer's sequence is never lost",
+    "the newest value of a key is kept",
+    "an acknowledged record is where it was said to be",
+    "an acknowledged commit is neither lost nor goes back",
+    "one owner of a partition in a generation",
+    "a committed offset covers only what was consumed",
 )
 SEEDS_MAX = 15
 

@@ -2,6 +2,7 @@ RULE = "a broker forgets at a restart which sequences it has from whom"
 CAUGHT_BY = (
     "an idempotent producer's sequence is never lost",
     "a record is there once",
+    "an acknowledged record is where it was said to be",
 )
 SEEDS_MAX = 80
 

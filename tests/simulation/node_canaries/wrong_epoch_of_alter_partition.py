@@ -12,6 +12,11 @@ CAUGHT_BY = (
     "an idempotent producer's sequence is never lost",
     "ISR within the replicas",
     "the partition epoch rises",
+    "the newest value of a key is kept",
+    "an acknowledged record is where it was said to be",
+    "an acknowledged commit is neither lost nor goes back",
+    "one owner of a partition in a generation",
+    "a committed offset covers only what was consumed",
 )
 SEEDS_MAX = 40
 
