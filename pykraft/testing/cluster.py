@@ -50,8 +50,9 @@ class Cluster:
             cluster.kill(cluster.leader(topic))
 
     The shape is that of `Shape`. Kafka's defaults hold, automatic creation of topics among them,
-    but for what `pykraft cluster up` has shorter on one machine: broker sessions of 3 s, heartbeats
-    of 0.5 s, as many replicas of internal topics as there are brokers, at most 3.
+    but for what `pykraft cluster up` has shorter on one machine (broker sessions of 3 s, heartbeats
+    of 0.5 s, as many replicas of internal topics as there are brokers, at most 3), and new groups,
+    which don't wait for more members.
 
     Everything is gone at the end, also when this process is killed: a keeper process owns the nodes
     and ends with this one. `directory`: a new or empty folder for the nodes' files, which are then

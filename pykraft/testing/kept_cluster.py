@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.02
 _STARTS = 3
 
+# Kafka waits 3 s for more members of a new group: most tests have one, and each a group of its own.
+_OURS = {"group.initial.rebalance.delay.ms": "0"}
 # Set by how a cluster is made, or not to be had yet on a cluster for tests.
 _TAKEN = (
     "process.roles",
@@ -63,7 +65,7 @@ class KeptCluster:
         self, brokers: int, controllers: int, settings: Mapping[str, Mapping[str, str]]
     ) -> dict[str, Any]:
         """Makes the cluster and starts it; its status."""
-        checked = {int(id_): _checked(own) for id_, own in settings.items()}
+        checked = {int(id_): {**_OURS, **_checked(own)} for id_, own in settings.items()}
         if self._directory.exists() and any(self._directory.iterdir()):
             raise CommandError(
                 f"{self._directory} is not empty; a cluster wants a folder to itself"

@@ -129,6 +129,7 @@ def test_settings_reach_the_nodes(tmp_path):
         properties = (cluster.directory / "nodes" / "2" / "server.properties").read_text()
         assert "broker.rack=b" in properties
         assert "auto.create.topics.enable=false" in properties
+        assert "group.initial.rebalance.delay.ms=0" in properties
         left = pids(cluster)
     assert all(map(is_gone, left))
     assert (tmp_path / "kept" / "nodes" / "1" / "data" / "meta.properties").exists()

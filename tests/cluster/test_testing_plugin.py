@@ -50,15 +50,16 @@ def test_one_line(kafka):
 
 
 def test_records(kafka, kafka_topic):
-    from confluent_kafka import Consumer, Producer, TopicPartition
+    from confluent_kafka import Consumer, Producer
 
     assert kafka_topic.startswith("test_records-")
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    servers = {"bootstrap.servers": kafka.bootstrap_servers}
+    producer = Producer(servers)
     producer.produce(kafka_topic, b"hello")
     assert producer.flush(10) == 0
-    consumer = Consumer({"bootstrap.servers": kafka.bootstrap_servers, "group.id": "-"})
-    consumer.assign([TopicPartition(kafka_topic, 0, 0)])
-    assert consumer.poll(10).value() == b"hello"
+    consumer = Consumer(servers | {"group.id": kafka_topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([kafka_topic])
+    assert consumer.poll(20).value() == b"hello"
     consumer.close()
 
 
