@@ -151,13 +151,7 @@ class Broker:
             self.producer_ids,
         )
         self.creation = TopicCreation(self.context, on_fatal)
-        group_settings = GroupSettings.from_static(config)
-        self.groups = GroupCoordinators(
-            env,
-            self.config,
-            self.replicas,
-            lambda: GroupCoordinator(group_settings, env.ids.uuid, compile_regex),
-        )
+        self.groups = self._group_coordinators(GroupSettings.from_static(config))
 
     # -- what the node asks --------------------------------------------------------------------
 
@@ -339,6 +333,12 @@ class Broker:
 
     async def _expire(self) -> None:
         self.replicas.expire_producers()
+
+    def _group_coordinators(self, settings: GroupSettings) -> GroupCoordinators:
+        def make_core() -> GroupCoordinator:
+            return GroupCoordinator(settings, self.env.ids.uuid, compile_regex)
+
+        return GroupCoordinators(self.env, self.config, self.replicas, make_core)
 
     def _address(self, broker_id: int) -> tuple[str, int] | None:
         broker = self.context.image.broker(broker_id)
