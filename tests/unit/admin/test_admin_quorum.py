@@ -92,6 +92,18 @@ def test_voters_that_no_request_can_hold(method, fields, told):
 OWN_DIRECTORY = UUID(int=7)
 
 
+def described(module, *partitions, error=ErrorCode.none, message=None):
+    """A DescribeQuorum response with these partitions of the metadata log."""
+    topic = fill(module.TopicData, topic_name="__cluster_metadata", partitions=partitions)
+    return fill(
+        module.DescribeQuorumResponse,
+        error_code=error,
+        error_message=message,
+        topics=(topic,) if partitions else (),
+        nodes=(),
+    )
+
+
 def quorum_answer(caught_up, directory=OWN_DIRECTORY):
     def answer(request, module):
         [topic] = request.topics
@@ -122,14 +134,7 @@ def quorum_answer(caught_up, directory=OWN_DIRECTORY):
             ),
             observers=(replica(11, 5, -1, directory),),
         )
-        topic = fill(module.TopicData, topic_name=topic.topic_name, partitions=(partition,))
-        return fill(
-            module.DescribeQuorumResponse,
-            error_code=ErrorCode.none,
-            error_message=None,
-            topics=(topic,),
-            nodes=(),
-        )
+        return described(module, partition)
 
     return answer
 
@@ -163,34 +168,13 @@ def test_describe_quorum_before_timestamps_and_directories():
 @pytest.mark.parametrize("where", ["top", "partition", "nothing"])
 def test_describe_quorum_refused(where):
     def answer(request, module):
-        made = quorum_answer(1)(request, module)
         code, text = ErrorCode.not_leader_or_follower, "not the leader"
         if where == "top":
-            return fill(
-                module.DescribeQuorumResponse,
-                error_code=code,
-                error_message=text,
-                topics=(),
-                nodes=(),
-            )
+            return described(module, error=code, message=text)
         if where == "nothing":
-            return fill(
-                module.DescribeQuorumResponse,
-                error_code=ErrorCode.none,
-                error_message=None,
-                topics=(),
-                nodes=(),
-            )
-        old = made.topics[0].partitions[0]
-        partition = dataclasses.replace(old, error_code=code, error_message=text)
-        topic = fill(module.TopicData, topic_name="__cluster_metadata", partitions=(partition,))
-        return fill(
-            module.DescribeQuorumResponse,
-            error_code=ErrorCode.none,
-            error_message=None,
-            topics=(topic,),
-            nodes=(),
-        )
+            return described(module)
+        old = quorum_answer(1)(request, module).topics[0].partitions[0]
+        return described(module, dataclasses.replace(old, error_code=code, error_message=text))
 
     rig = Rig()
     rig.controller.answers[55] = answer

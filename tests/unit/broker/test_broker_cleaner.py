@@ -62,6 +62,24 @@ async def with_topic(c, name="t", configs=COMPACTED, brokers=(1,)):
     )
 
 
+def by_hand(story, *topics, **options):
+    """A broker on a disk in memory that cleans when it is told to, with topics that have something
+    to clean; `story` gets the cluster, the broker, a connection to it and its disk."""
+
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1, **BY_HAND, **options)
+            connection = await c.connect(1)
+            for topic in topics:
+                await with_topic(c, topic)
+                await fill(connection, topic)
+            await story(c, broker, connection, media)
+            assert c.fatal == []
+
+    asyncio.run(main())
+
+
 def test_compacted_topics_are_cleaned_by_and_by(tmp_path):
     async def main():
         async with cluster(tmp_path, ()) as c:
@@ -96,133 +114,102 @@ def test_compacted_topics_are_cleaned_by_and_by(tmp_path):
     asyncio.run(main())
 
 
-def test_the_dirtiest_log_that_is_due_comes_first(tmp_path):
-    async def main():
-        async with cluster(tmp_path, ()) as c:
-            broker = await c.start_broker(1, **BY_HAND)
-            connection = await c.connect(1)
-            for name, rounds in (("little", 5), ("much", 5), ("lazy", 5)):
-                configs = {
-                    **COMPACTED,
-                    **({"min.cleanable.dirty.ratio": "1"} if name == "lazy" else {}),
-                }
-                await with_topic(c, name, configs)
-                await fill(connection, name, rounds=rounds, keys=(b"%d" % rounds,))
-            order = []
+def test_the_dirtiest_log_that_is_due_comes_first():
+    async def story(c, broker, connection, media):
+        for name, rounds in (("little", 5), ("much", 5), ("lazy", 5)):
+            configs = {
+                **COMPACTED,
+                **({"min.cleanable.dirty.ratio": "1"} if name == "lazy" else {}),
+            }
+            await with_topic(c, name, configs)
+            await fill(connection, name, rounds=rounds, keys=(b"%d" % rounds,))
+        order = []
 
-            async def clean():
-                with capture_logs() as logs:
-                    done = await broker.cleaner.clean_dirtiest()
-                order.extend(one["topic"] for one in logs if one["event"] == "log_cleaned")
-                return done
+        async def clean():
+            with capture_logs() as logs:
+                done = await broker.cleaner.clean_dirtiest()
+            order.extend(one["topic"] for one in logs if one["event"] == "log_cleaned")
+            return done
 
-            assert await clean()
-            assert await clean()
-            await fill(connection, "little", rounds=1, keys=(b"x",))
-            await fill(connection, "much", rounds=3, keys=(b"y",))
-            assert await clean()
-            assert order[2] == "much"
-            while await clean():
+        assert await clean()
+        assert await clean()
+        await fill(connection, "little", rounds=1, keys=(b"x",))
+        await fill(connection, "much", rounds=3, keys=(b"y",))
+        assert await clean()
+        assert order[2] == "much"
+        while await clean():
+            pass
+        assert "lazy" not in order
+        assert broker.cleaner.passes == len(order)
+
+    by_hand(story)
+
+
+def test_a_log_that_makes_no_sense_is_told_once_and_left_alone():
+    async def story(c, broker, connection, media):
+        bad = broker.replicas.find("bad", None, 0).log
+        media.flip(bad.segments.peekitem(0)[1].file.path, 5_000)
+        with capture_logs() as logs:
+            while await broker.cleaner.clean_dirtiest():
                 pass
-            assert "lazy" not in order
-            assert broker.cleaner.passes == len(order)
+            while await broker.cleaner.clean_dirtiest():
+                pass
+        told = [one for one in logs if one["event"] == "log_cannot_be_cleaned"]
+        assert [(one["topic"], one["reason"]) for one in told] == [("bad", "CRC is wrong")]
+        assert broker.cleaner.uncleanable == 1
+        assert broker.replicas.find("good", None, 0).log.cleaned_to > 0
+        assert bad.cleaned_to == 0
 
-    asyncio.run(main())
-
-
-def test_a_log_that_makes_no_sense_is_told_once_and_left_alone(tmp_path):
-    async def main():
-        async with cluster(tmp_path, ()) as c:
-            c.media[1] = Media()
-            broker = await c.start_broker(1, **BY_HAND)
-            connection = await c.connect(1)
-            for name in ("bad", "good"):
-                await with_topic(c, name)
-                await fill(connection, name)
-            bad = broker.replicas.find("bad", None, 0).log
-            c.media[1].flip(bad.segments.peekitem(0)[1].file.path, 5_000)
-            with capture_logs() as logs:
-                while await broker.cleaner.clean_dirtiest():
-                    pass
-                while await broker.cleaner.clean_dirtiest():
-                    pass
-            told = [one for one in logs if one["event"] == "log_cannot_be_cleaned"]
-            assert [(one["topic"], one["reason"]) for one in told] == [("bad", "CRC is wrong")]
-            assert broker.cleaner.uncleanable == 1
-            assert broker.replicas.find("good", None, 0).log.cleaned_to > 0
-            assert bad.cleaned_to == 0
-            assert c.fatal == []
-
-    asyncio.run(main())
+    by_hand(story, "bad", "good")
 
 
-def test_a_topic_that_goes_away_breaks_the_pass_off(tmp_path):
-    async def main():
-        async with cluster(tmp_path, ()) as c:
-            c.media[1] = Media()
-            broker = await c.start_broker(1, **BY_HAND)
-            connection = await c.connect(1)
-            await with_topic(c)
-            await fill(connection, "t")
-            log = broker.replicas.find("t", None, 0).log
+def test_a_topic_that_goes_away_breaks_the_pass_off():
+    async def story(c, broker, connection, media):
+        log = broker.replicas.find("t", None, 0).log
 
-            async def sync(path):
-                if path.endswith(".log.cleaned"):
-                    c.controller.delete_topic("t")
-                    await until(lambda: log.closed)
+        async def sync(path):
+            if path.endswith(".log.cleaned"):
+                c.controller.delete_topic("t")
+                await until(lambda: log.closed)
 
-            c.media[1].wait_for_sync = sync
-            with capture_logs() as logs:
-                assert not await broker.cleaner.clean_dirtiest()
-            assert "cleaning_broken_off" in [one["event"] for one in logs]
-            c.media[1].wait_for_sync = None
-            # One of the same name is another topic.
-            await with_topic(c)
-            await fill(connection, "t")
-            assert await broker.cleaner.clean_dirtiest()
-            assert c.fatal == []
-
-    asyncio.run(main())
-
-
-def test_a_full_disk_is_waited_for(tmp_path):
-    async def main():
-        async with cluster(tmp_path, ()) as c:
-            media = c.media[1] = Media()
-            broker = await c.start_broker(1, directories=2, **BY_HAND)
-            connection = await c.connect(1)
-            await with_topic(c)
-            await fill(connection, "t")
-
-            def refuse(operation, path, position, data):
-                if path.endswith(".cleaned") and operation == "append":
-                    raise DiskFull(path, operation, "full")
-
-            media.before_change = refuse
-            with capture_logs() as logs:
-                assert not await broker.cleaner.clean_dirtiest()
-            assert "no_room_for_cleaning" in [one["event"] for one in logs]
-            assert len(broker.store.online) == 2
-            media.before_change = Media().before_change
-            assert await broker.cleaner.clean_dirtiest()
-
-    asyncio.run(main())
-
-
-def test_a_disk_that_fails_takes_its_directory_offline(tmp_path):
-    async def main():
-        async with cluster(tmp_path, ()) as c:
-            media = c.media[1] = Media()
-            broker = await c.start_broker(1, directories=2, **BY_HAND)
-            connection = await c.connect(1)
-            await with_topic(c)
-            await fill(connection, "t")
-            await broker.replicas.flush()
-            media.faults.failing_syncs = 1
+        media.wait_for_sync = sync
+        with capture_logs() as logs:
             assert not await broker.cleaner.clean_dirtiest()
-            assert len(broker.store.online) == 1
-            assert broker.replicas.find("t", None, 0).failed
-            assert not await broker.cleaner.clean_dirtiest()
-            assert c.fatal == []
+        assert "cleaning_broken_off" in [one["event"] for one in logs]
+        media.wait_for_sync = None
+        # One of the same name is another topic.
+        await with_topic(c)
+        await fill(connection, "t")
+        assert await broker.cleaner.clean_dirtiest()
 
-    asyncio.run(main())
+    by_hand(story, "t")
+
+
+def test_a_full_disk_is_waited_for():
+    async def story(c, broker, connection, media):
+
+        def refuse(operation, path, position, data):
+            if path.endswith(".cleaned") and operation == "append":
+                raise DiskFull(path, operation, "full")
+
+        media.before_change = refuse
+        with capture_logs() as logs:
+            assert not await broker.cleaner.clean_dirtiest()
+        assert "no_room_for_cleaning" in [one["event"] for one in logs]
+        assert len(broker.store.online) == 2
+        media.before_change = Media().before_change
+        assert await broker.cleaner.clean_dirtiest()
+
+    by_hand(story, "t", directories=2)
+
+
+def test_a_disk_that_fails_takes_its_directory_offline():
+    async def story(c, broker, connection, media):
+        await broker.replicas.flush()
+        media.faults.failing_syncs = 1
+        assert not await broker.cleaner.clean_dirtiest()
+        assert len(broker.store.online) == 1
+        assert broker.replicas.find("t", None, 0).failed
+        assert not await broker.cleaner.clean_dirtiest()
+
+    by_hand(story, "t", directories=2)

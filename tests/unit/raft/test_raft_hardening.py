@@ -56,10 +56,16 @@ class SlowLog:
         self.syncs += 1
 
 
-def play(story):
+def play(story, *, begun=False):
+    """With `begun` a first sync is under way."""
+
     async def main():
         log, errors = SlowLog(), []
-        await story(log, Hardening(log, errors.append), errors)
+        hardened = Hardening(log, errors.append)
+        if begun:
+            hardened.moved()
+            await log.begun.get()
+        await story(log, hardened, errors)
 
     asyncio.run(asyncio.wait_for(main(), 10))
 
@@ -93,8 +99,6 @@ def test_moves_share_a_sync_and_a_log_that_rests_has_none(at_once):
 
 def test_what_moves_during_a_sync_has_one_of_its_own(at_once):
     async def story(log, hardened, errors):
-        hardened.moved()
-        await log.begun.get()
         log.hardened = False
         hardened.moved()
         log.gate.put_nowait(None)
@@ -104,13 +108,11 @@ def test_what_moves_during_a_sync_has_one_of_its_own(at_once):
         assert log.syncs == 2
         assert nothing_is_planned(hardened)
 
-    play(story)
+    play(story, begun=True)
 
 
 def test_closing_waits_for_a_sync_and_plans_none(at_once):
     async def story(log, hardened, errors):
-        hardened.moved()
-        await log.begun.get()
         log.hardened = False  # moved meanwhile
         closing = asyncio.ensure_future(hardened.close())
         await asyncio.sleep(0.01)  # as long as it likes
@@ -120,19 +122,17 @@ def test_closing_waits_for_a_sync_and_plans_none(at_once):
         assert log.syncs == 1
         assert nothing_is_planned(hardened)
 
-    play(story)
+    play(story, begun=True)
 
 
 def test_a_refusal_is_told(at_once):
     async def story(log, hardened, errors):
-        hardened.moved()
-        await log.begun.get()
         log.gate.put_nowait(SyncFailed("p", "sync", "no"))
         await hardened.close()
         assert [str(error) for error in errors] == ["sync p: no"]
         assert nothing_is_planned(hardened)
 
-    play(story)
+    play(story, begun=True)
 
 
 def batch(base, count=3):
@@ -183,11 +183,24 @@ def test_the_last_second_may_be_taken_for_a_torn_tail_but_nothing_before_it():
 
 
 class Recorder:
+    def __init__(self):
+        self.leading = asyncio.Event()
+
     def on_batch(self, batch):
         pass
 
     def on_leader_change(self, leader):
-        pass
+        self.leading.set()
+
+
+async def started(media, on_fatal=lambda error: None):
+    """A node that is alone, once it leads; and its world."""
+    env = dataclasses.replace(memory_env(disk=media.mount()), clock=RealClock())
+    recorder = Recorder()
+    node = RaftNode(env, config(), "/data", recorder, on_fatal=on_fatal)
+    await node.start()
+    await asyncio.wait_for(recorder.leading.wait(), 10)
+    return node, env
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -208,10 +221,8 @@ def test_a_node_hardens_what_it_appends_or_stops_if_it_can_not(at_once, fails):
         told.set()
 
     async def main():
-        env = dataclasses.replace(memory_env(disk=media.mount()), clock=RealClock())
         media.before_change = count
-        node = RaftNode(env, config(), "/data", Recorder(), on_fatal=on_fatal)
-        await node.start()  # it is alone, leads, and says so in its log
+        node, _ = await started(media, on_fatal)  # it says that it leads in its log
         await asyncio.wait_for(told.wait(), 10)
         assert node.stopped == fails
         await node.stop()
@@ -230,14 +241,8 @@ def test_a_sync_that_fails_at_the_stop_is_told_and_leaves_no_clean_end(at_once, 
     async def main():
         mishaps = []
         asyncio.get_running_loop().set_exception_handler(lambda _, about: mishaps.append(about))
-        env = dataclasses.replace(memory_env(disk=media.mount()), clock=RealClock())
         begun, go_on = asyncio.Event(), asyncio.Event()
-        leading = asyncio.Event()
-        recorder = Recorder()
-        recorder.on_leader_change = lambda leader: leading.set()
-        node = RaftNode(env, config(), "/data", recorder, on_fatal=lambda error: None)
-        await node.start()
-        await asyncio.wait_for(leading.wait(), 10)
+        node, env = await started(media)
 
         async def wait(path):
             if path.endswith(of):
