@@ -114,10 +114,12 @@ class _Entry:
 class Speculation:
     """The uncommitted appends, oldest first."""
 
-    __slots__ = ("_entries", "_tokens", "high_watermark", "touched")
+    __slots__ = ("_entries", "_tokens", "_untold", "high_watermark", "touched")
 
     def __init__(self) -> None:
         self._entries: deque[_Entry] = deque()
+        # Those whose place in the log is not known yet, by token.
+        self._untold: dict[int, _Entry] = {}
         self._tokens = 0
         self.high_watermark = 0
         # What was changed since the last append and belongs to the next.
@@ -131,7 +133,7 @@ class Speculation:
     def append(self) -> int:
         """All changes that are not bound yet belong to an append of this token."""
         self._tokens += 1
-        self._bind(None)
+        self._untold[self._tokens] = self._bind(None)
         return self._tokens
 
     def appended_outside(self, log_end: int) -> None:
@@ -139,9 +141,11 @@ class Speculation:
         self._bind(log_end)
         self._settle()
 
-    def _bind(self, log_end: int | None) -> None:
-        self._entries.append(_Entry(self._tokens, log_end, self.touched))
+    def _bind(self, log_end: int | None) -> _Entry:
+        entry = _Entry(self._tokens, log_end, self.touched)
+        self._entries.append(entry)
         self.touched = []
+        return entry
 
     def wait(self, outcome: Outcome) -> None:
         """Hear of the newest append's outcome; there must be an uncommitted one."""
@@ -149,10 +153,7 @@ class Speculation:
 
     def appended(self, token: int, log_end: int) -> None:
         """The append of `token` ends at `log_end`."""
-        for entry in reversed(self._entries):
-            if entry.token == token:
-                entry.log_end = log_end
-                break
+        self._untold.pop(token).log_end = log_end
         self._settle()
 
     def committed(self, high_watermark: int) -> None:
@@ -176,6 +177,7 @@ class Speculation:
         undone: list[_Entry] = []
         while self._entries and self._entries[-1].token >= token:
             undone.append(self._entries.pop())
+            self._untold.pop(undone[-1].token, None)
         for entry in undone:
             for versioned, key in reversed(entry.touched):
                 versioned.roll_back(key)
@@ -186,6 +188,7 @@ class Speculation:
     def abandon(self, error: Any) -> None:
         """Nothing will be known of any append any more; state stays as it is."""
         entries, self._entries = self._entries, deque()
+        self._untold.clear()
         for entry in entries:
             for outcome in entry.outcomes:
                 outcome.failed(error)
