@@ -114,7 +114,7 @@ class Broker:
             env,
             self.config,
             self._address,
-            lambda: self.lifecycle.epoch,
+            self._epoch,
             lambda replica, error: self.replicas.disk_failed(replica, error),
             on_fatal,
         )
@@ -133,14 +133,14 @@ class Broker:
         self.isr = IsrProposals(
             requests,
             self.config.node_id,
-            lambda: self.lifecycle.epoch,
+            self._epoch,
             self.replicas.alter_partition_answered,
             on_fatal,
         )
         self.directories = DirectoryAssignments(
-            requests, self.config.node_id, lambda: self.lifecycle.epoch, on_fatal
+            requests, self.config.node_id, self._epoch, on_fatal
         )
-        self.producer_ids = ProducerIds(requests, self.config.node_id, lambda: self.lifecycle.epoch)
+        self.producer_ids = ProducerIds(requests, self.config.node_id, self._epoch)
         self.context = BrokerContext(
             env,
             self.config,
@@ -339,6 +339,9 @@ class Broker:
             return GroupCoordinator(settings, self.env.ids.uuid, compile_regex)
 
         return GroupCoordinators(self.env, self.config, self.replicas, make_core)
+
+    def _epoch(self) -> int:
+        return self.lifecycle.epoch
 
     def _address(self, broker_id: int) -> tuple[str, int] | None:
         broker = self.context.image.broker(broker_id)
