@@ -130,17 +130,12 @@ class Broker:
             on_fatal=on_fatal,
         )
         self.cleaner = Cleaner(env, self.config, self.replicas)
+        node_id = self.config.node_id
         self.isr = IsrProposals(
-            requests,
-            self.config.node_id,
-            self._epoch,
-            self.replicas.alter_partition_answered,
-            on_fatal,
+            requests, node_id, self._epoch, self.replicas.alter_partition_answered, on_fatal
         )
-        self.directories = DirectoryAssignments(
-            requests, self.config.node_id, self._epoch, on_fatal
-        )
-        self.producer_ids = ProducerIds(requests, self.config.node_id, self._epoch)
+        self.directories = DirectoryAssignments(requests, node_id, self._epoch, on_fatal)
+        self.producer_ids = ProducerIds(requests, node_id, self._epoch)
         self.context = BrokerContext(
             env,
             self.config,
