@@ -97,9 +97,11 @@ class Cluster:
                 controllers=self.shape.controllers,
                 settings=self.shape.settings(),
             )
-        except BaseException:
-            self._link.end()
-            self._link = None
+        except BaseException as error:
+            link, self._link = self._link, None
+            _, complaint = link.end()
+            if isinstance(error, ClusterError) and complaint:
+                raise ClusterError(f"{error}: {complaint}", error.code) from None
             raise
         self._nodes = tuple(map(_node, self._status["nodes"]))
         return self

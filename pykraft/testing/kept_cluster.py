@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,18 +106,28 @@ class KeptCluster:
 
     def kill(self, ids: Sequence[int]) -> None:
         """Ends nodes at once."""
-        self._cluster.kill(ids)
-        self._down.update(dict.fromkeys(ids, "killed"))
+        with self._taking_down(ids, "killed"):
+            self._cluster.kill(ids)
 
     def stop(self, ids: Sequence[int]) -> None:
         """Ends nodes in order."""
-        self._cluster.stop(ids)
-        self._down.update(dict.fromkeys(ids, "stopped"))
+        with self._taking_down(ids, "stopped"):
+            self._cluster.stop(ids)
 
     def pause(self, ids: Sequence[int]) -> None:
         """Lets nodes stand still."""
         self._cluster.pause(ids)
         self._down.update(dict.fromkeys(ids, "paused"))
+
+    @contextmanager
+    def _taking_down(self, ids: Sequence[int], how: str) -> Iterator[None]:
+        """Notes which nodes went down, also where not all that were asked for did."""
+        before = self.processes()
+        try:
+            yield
+        finally:
+            after = self.processes()
+            self._down.update({id_: how for id_ in ids if id_ in before and id_ not in after})
 
     def resume(self, ids: Sequence[int], timeout_s: float) -> None:
         """Lets paused nodes go on; returns when they serve."""
@@ -127,6 +138,9 @@ class KeptCluster:
 
     def start(self, ids: Sequence[int], timeout_s: float) -> None:
         """Starts the nodes `ids`; returns when they, and all others that run, serve."""
+        paused = [str(id_) for id_ in ids if self._down.get(id_) == "paused"]
+        if paused:
+            raise CommandError(f"node {', '.join(paused)} is paused: resume it")
         if ids:
             self._cluster.start(ids)
         for id_ in ids:

@@ -153,6 +153,12 @@ def test_a_setting_without_effect_is_refused(properties, said):
     cluster.down()
 
 
+def test_a_keeper_that_cannot_begin_says_why(monkeypatch):
+    monkeypatch.setattr("pykraft.testing.link.KEEPER", "pykraft.none_such")
+    with pytest.raises(ClusterError, match=r"has ended: .*No module named pykraft\.none_such"):
+        Cluster().up()
+
+
 # Nodes that fail.
 
 
@@ -202,9 +208,14 @@ def test_heal_tells_what_it_found(whole):
 
 
 def test_what_cannot_be_done_is_said(whole):
+    whole.pause(2)
+    with pytest.raises(ClusterError, match="node 2 is paused: resume it"):
+        whole.start(2)
+    assert whole.heal() == {2: "paused"}
     whole.kill(3)
     for call, said in (
         (lambda: whole.kill(3), "node 3 is not running"),
+        (lambda: whole.kill(1, 3), "node 3 is not running"),
         (lambda: whole.pause(3), "node 3 is not running"),
         (lambda: whole.kill(7), "no node 7 in this cluster; its nodes are 1, 2, 3, 101, 102, 103"),
         (lambda: whole.node(7), "no node 7 in this cluster"),
@@ -216,7 +227,7 @@ def test_what_cannot_be_done_is_said(whole):
     whole.kill(101, 102, 103)
     with pytest.raises(ClusterError, match="no controller runs"):
         whole.create_topic()
-    assert whole.heal() == dict.fromkeys((3, 101, 102, 103), "killed")
+    assert whole.heal() == dict.fromkeys((1, 3, 101, 102, 103), "killed")
 
 
 def test_any_thread_and_any_coroutine_may_call(whole):
