@@ -83,10 +83,6 @@ class Link:
     def _gone(self) -> ClusterError:
         return ClusterError(f"the cluster's keeper (pid {self._keeper.pid}) has ended")
 
-    def gone(self) -> bool:
-        """Whether the keeper has ended."""
-        return self._keeper.poll() is not None
-
     def end(self) -> tuple[int, str]:
         """Lets the keeper end the nodes and itself; its exit code and what it had to complain of.
 
