@@ -99,13 +99,22 @@ class ClassicMembers:
         downgrade = predecessor is not None and steps.migration.replaces_last(group, predecessor)
         if not downgrade:
             steps.assign(draft)
-        rebalance = downgrade and draft.group.target_epoch < draft.group.epoch
+        rebalance = downgrade and not self._all_have_theirs(draft.group, member_id)
         if not rebalance:
             said = steps.topics.by_id(subscription.owned)
             steps.reconcile(draft, member_id, said, subscription_changed=changed)
         if downgrade:
             steps.migration.downgrade(draft, (), rebalance=rebalance)
         return draft, draft.group.members[member_id]
+
+    @staticmethod
+    def _all_have_theirs(group: ConsumerGroup, joining: str) -> bool:
+        """Whether the targets are up to date, and all others have been told of theirs."""
+        return group.target_epoch == group.epoch and all(
+            member.is_at(group.epoch)
+            for member_id, member in group.members.items()
+            if member_id != joining
+        )
 
     def _member(self, draft: Draft, request: e.JoinGroup, member_id: str) -> Member:
         """The member that joins, as it was until now."""

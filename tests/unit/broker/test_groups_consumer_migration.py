@@ -242,6 +242,19 @@ def test_a_static_consumer_changes_the_protocol_and_back():
     assert again.beat() == "none"
 
 
+def test_the_last_new_one_changes_the_protocol_while_others_wait_for_its_partitions():
+    it = scene()
+    new = it.consumer("n", instance_id="i")
+    new.join()
+    old = OldConsumer(it)
+    old.join()
+    assert old.sync() is ErrorCode.none
+    assert old.owned == ()
+    OldConsumer(it, "i").join()
+    assert it.state() == "PreparingRebalance"
+    assert old.beat() == "rebalance_in_progress"
+
+
 @pytest.mark.parametrize(
     "policy, upgrades, downgrades",
     [
