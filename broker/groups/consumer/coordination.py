@@ -193,7 +193,7 @@ class Coordination:
         """The time of a member is over."""
         group = self.context.groups.get(group_id)
         assert isinstance(group, ConsumerGroup)
-        self.context.log("member-fenced", group=group_id, member=member_id, reason=reason)
+        self.context.log("group_member_fenced", group=group_id, member=member_id, reason=reason)
         draft = Draft(group_id, group)
         self.remove(draft, [group.members[member_id]])
         self.store(draft)

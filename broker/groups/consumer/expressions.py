@@ -115,7 +115,9 @@ class Expressions:
                 matchers[regex] = self._compile(regex)
             except ValueError as error:
                 # Another broker took it. It stands for nothing here.
-                self._context.log("bad-regex", group=group_id, regex=regex, reason=str(error))
+                self._context.log(
+                    "group_regex_ignored", group=group_id, regex=regex, reason=str(error)
+                )
                 matchers[regex] = _matches_nothing
         timer = Timer(lambda: self._step(group_id))
         job = _Job(matchers, iter(topics.by_name), topics.version, wall_ms, timer)

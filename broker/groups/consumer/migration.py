@@ -190,6 +190,7 @@ class Migration:
         """A classic group has become a consumer group, unless the append fails."""
         assignments = {m.member_id: m.assignment for m in group.members.values()}
         record = group.to_record(assignments)
+        self._context.log("group_migrated", group=group.group_id, to="consumer")
         self._rebalances.disband(group, ErrorCode.rebalance_in_progress)
 
         def failed(_: ErrorCode) -> None:
@@ -203,6 +204,7 @@ class Migration:
 
     def begin(self, group: ClassicGroup, *, rebalance: bool) -> None:
         """A consumer group has become a classic one, unless the append fails."""
+        self._context.log("group_migrated", group=group.group_id, to="classic")
         for member in group.members.values():
             self._rebalances.expect_heartbeat(member)
         self._context.when_settled(
