@@ -193,9 +193,29 @@ def node_metrics(node: Node) -> NodeMetrics:
         "Bytes of record batches fetched from here.",
         lambda: 0 if broker is None else broker.bytes_out,
     )
+    _fetch_readings(node, metrics)
     _group_readings(node, metrics)
     _connection_readings(node, metrics)
     return metrics
+
+
+def _fetch_readings(node: Node, metrics: NodeMetrics) -> None:
+    sessions = None if node.broker is None else node.broker.context.fetch_sessions
+    metrics.gauge(
+        "pykraft_fetch_sessions",
+        "Incremental fetch sessions remembered here.",
+        lambda: 0 if sessions is None else len(sessions),
+    )
+    metrics.gauge(
+        "pykraft_fetch_session_partitions",
+        "Partitions in all of these sessions.",
+        lambda: 0 if sessions is None else sessions.partitions,
+    )
+    metrics.counter(
+        "pykraft_fetch_session_evictions_total",
+        "Sessions that had to make room for others.",
+        lambda: 0 if sessions is None else sessions.evictions,
+    )
 
 
 def _group_readings(node: Node, metrics: NodeMetrics) -> None:
