@@ -87,11 +87,16 @@ class Sessions:
             self._context.timers.set(waits.join, deadline)
 
     def resume(self, group: ConsumerGroup, timeout_ms: int) -> None:
-        """Wait for all members of a group that was loaded, for sessions of `timeout_ms`."""
+        """Wait for all members of a group that has just come to be here, loaded or made of another
+        one, for sessions of `timeout_ms`."""
         for member in group.in_order():
             classic = member.classic
             session_ms = timeout_ms if classic is None else classic.session_timeout_ms
             self.heard(group.group_id, member.member_id, session_ms)
+            # The group may have been one like this before, with this member in it.
+            waits = self._of(group.group_id, member.member_id)
+            waits.join.cancel()
+            waits.sync.cancel()
             if classic is None:
                 self.reconciled(group.group_id, member)
 
