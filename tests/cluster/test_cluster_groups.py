@@ -177,3 +177,32 @@ def test_who_comes_later_goes_on_where_the_group_was(cluster):
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         admin.delete_consumer_groups([group])[group].result()
         assert committed(cluster.bootstrap, group, topic) == [-1001] * PARTITIONS
+
+
+@pytest.mark.parametrize("old", ["cooperative-sticky", pytest.param("range", marks=pytest.mark.ci)])
+def test_a_group_changes_the_protocol_and_back_while_it_consumes(cluster, old):
+    def kind():
+        return described(cluster, group).type.name
+
+    with group_of(2, "confluent", old, cluster) as (topic, group, members):
+        writer = Writer(cluster.bootstrap, topic)
+        try:
+            wait_until(lambda: shared_out(members), "two members share the partitions", 60)
+            assert kind() == "CLASSIC"
+            newer = Member("confluent", "consumer", cluster.bootstrap, group, topic)
+            members.append(newer)
+            wait_until(lambda: shared_out(members), "the three share the partitions", 60)
+            assert kind() == "CONSUMER"
+            members[0].leave()
+            wait_until(lambda: shared_out(members[1:]), "one of each shares them", 60)
+            before = writer.count
+            wait_until(
+                lambda: len([n for n in consumed(members) if n > before]) > 100, "they consume"
+            )
+            newer.leave()
+            wait_until(lambda: shared_out(members[1:2]), "the old one has all", 60)
+            assert kind() == "CLASSIC"
+        finally:
+            writer.stop()
+        everything = set(range(writer.count))
+        wait_until(lambda: consumed(members) == everything, "all was consumed", 60)
