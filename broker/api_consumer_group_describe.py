@@ -11,6 +11,7 @@ from broker.group_coordinator import GroupCoordinators
 from broker.group_requests import (
     ALL_GROUP_OPERATIONS,
     NOT_ASKED,
+    bounded,
     replying,
     speaks_consumer_protocol,
 )
@@ -42,7 +43,7 @@ def _handle(context: BrokerContext, groups: GroupCoordinators, request: Request)
     if not speaks_consumer_protocol(context.image):
         refused: Outcomes = [(tuple(asked.group_ids), ErrorCode.unsupported_version)]
         return _answer(version, operations, refused)
-    named = [group_id for group_id in asked.group_ids if group_id]
+    named = [group_id for group_id in bounded(asked.group_ids) if group_id]
     nameless: Outcomes = [(("",), ErrorCode.invalid_group_id)] * (len(asked.group_ids) - len(named))
     later = Later()
     groups.ask_parted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.group_coordinator import GroupCoordinators
-from broker.group_requests import replying
+from broker.group_requests import bounded, replying
 from broker.groups.events import DeleteGroups, GroupsDeleted
 from net.handlers import Api, Later, Request
 from wire.apis import ApiKey, ErrorCode
@@ -22,7 +22,7 @@ def _handle(groups: GroupCoordinators, request: Request) -> Any:
     version = request.api_version
     later = Later()
     groups.ask_parted(
-        list(dict.fromkeys(request.entity().groups_names)),
+        bounded(list(dict.fromkeys(request.entity().groups_names))),
         DeleteGroups,
         replying(later, lambda outcomes: _answer(version, outcomes)),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from broker.group_coordinator import GroupCoordinators
-from broker.group_requests import ALL_GROUP_OPERATIONS, NOT_ASKED, replying
+from broker.group_requests import ALL_GROUP_OPERATIONS, NOT_ASKED, bounded, replying
 from broker.groups.events import DescribedGroup, DescribeGroups, GroupsDescribed
 from net.handlers import Api, Later, Request
 from wire.apis import ApiKey, ErrorCode
@@ -32,7 +32,7 @@ def _handle(groups: GroupCoordinators, request: Request) -> Any:
         operations = ALL_GROUP_OPERATIONS
     later = Later()
     groups.ask_parted(
-        asked.groups,
+        bounded(asked.groups),
         DescribeGroups,
         replying(later, lambda outcomes: _answer(version, operations, outcomes)),
     )

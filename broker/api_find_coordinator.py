@@ -12,6 +12,7 @@ from broker.cluster_view import Node, node
 from broker.context import BrokerContext
 from broker.group_coordinator import GroupCoordinators
 from broker.group_partition import OFFSETS_TOPIC
+from broker.group_requests import bounded
 from broker.topic_creation import TopicCreation
 from net.handlers import Api, Request
 from wire.apis import ApiKey, ErrorCode
@@ -50,7 +51,8 @@ def _handle(
 
     if request.api_version >= _BATCHED_FROM:
         coordinators = tuple(
-            fill(m.Coordinator, key=key, **_fields(find(key))) for key in asked.coordinator_keys
+            fill(m.Coordinator, key=key, **_fields(find(key)))
+            for key in bounded(asked.coordinator_keys)
         )
         return m.FindCoordinatorResponse(throttle_time=millis(0), coordinators=coordinators)
     return fill(m.FindCoordinatorResponse, throttle_time=millis(0), **_fields(find(asked.key)))

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from broker.context import BrokerContext
 from broker.group_coordinator import Gather, GroupCoordinators
-from broker.group_requests import replying
+from broker.group_requests import bounded, replying
 from broker.groups.events import FetchedOffset, OffsetFetch, OffsetsFetched
 from net.handlers import Api, Later, Request
 from wire.apis import ApiKey, ErrorCode
@@ -44,6 +44,7 @@ def _handle(context: BrokerContext, groups: GroupCoordinators, request: Request)
     entity = request.entity()
     version = request.api_version
     asked = _asked(context, entity, version)
+    bounded([group.group_id for group in asked])
     stable = getattr(entity, "require_stable", False)
     later = Later()
     done = replying(later, lambda outcomes: _answer(context, version, asked, outcomes))

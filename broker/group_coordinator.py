@@ -7,7 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from broker.config import BrokerConfig
-from broker.group_partition import OFFSETS_TOPIC, Core, Done, GroupCounters, GroupPartition
+from broker.group_partition import (
+    LONGEST_TEXT,
+    OFFSETS_TOPIC,
+    Core,
+    Done,
+    GroupCounters,
+    GroupPartition,
+)
 from broker.group_topics import TopicsView, racks_of
 from broker.groups.events import Event, TopicsKnown
 from broker.replica_manager import ReplicaManager
@@ -86,8 +93,9 @@ class GroupCoordinators:
             self.ask(ids[0], made, gather.taker(place))
 
     def partition_of(self, group_id: str) -> int:
-        """The partition of the offsets topic that a group belongs to; -1 without that topic."""
-        if self._topic is None:
+        """The partition of the offsets topic that a group belongs to; -1 without that topic, or for
+        an id that is too long for any group's."""
+        if self._topic is None or len(group_id) > LONGEST_TEXT:
             return -1
         value = java_string_hash(group_id)
         return (0 if value == _LOWEST_INT else abs(value)) % len(self._topic.partitions)

@@ -45,6 +45,8 @@ _PART_BYTES = 256 << 10
 _SETTLE_RECORDS = 5_000
 _FIRST_BACKOFF_MS = 100
 _MAX_BACKOFF_MS = 10_000
+# A record's texts have a length of 16 bits, and a member's id is made of its client's and 37 more.
+LONGEST_TEXT = 32_000
 # A batch's header, and what a record takes beside its key and value, at most.
 _BATCH_OVERHEAD = 61
 _RECORD_OVERHEAD = 30
@@ -153,14 +155,19 @@ class GroupPartition:
         """Has the core answer a request, made for the caller's number that it is given.
 
         After `limit_ms` without an answer it is COORDINATOR_NOT_AVAILABLE; None waits for ever.
+        Texts that don't fit into a record are INVALID_REQUEST: no core gets to see them.
         """
         if self._core is None:
             done(ErrorCode.not_coordinator)
             return
         self._last_caller += 1
         caller = self._last_caller
+        event = make(caller)
+        if _has_long_text(event):
+            done(ErrorCode.invalid_request)
+            return
         self._callers[caller] = _Caller(done, None)
-        self._tell(make(caller))
+        self._tell(event)
         if limit_ms is not None and caller in self._callers:
             timer = asyncio.get_running_loop().call_later(
                 limit_ms / 1000, self._answer, caller, ErrorCode.coordinator_not_available
@@ -447,6 +454,13 @@ class GroupPartition:
         if not replica.core.is_leader or replica.core.leader_epoch != self.leader_epoch:
             raise KafkaError(ErrorCode.not_leader_or_follower)
         return replica
+
+
+def _has_long_text(value: object) -> bool:
+    if isinstance(value, str):
+        # No character takes more than four bytes.
+        return len(value) > LONGEST_TEXT // 4 and len(value.encode()) > LONGEST_TEXT
+    return isinstance(value, tuple) and any(map(_has_long_text, value))
 
 
 async def _replay(core: Core, items: list[Item]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -10,12 +10,14 @@ from broker.group_coordinator import GroupCoordinators
 from broker.groups.events import Event
 from metadata.features import GROUP_VERSION
 from metadata.image import MetadataImage
-from net.handlers import Later, Request
+from net.handlers import CloseConnection, Later, Request
 
 # Without an authorizer everything is allowed: the bits of all operations on a group.
 ALL_GROUP_OPERATIONS = 0b1101_0100_1000
 NOT_ASKED = -(1 << 31)
 
+# Where a group belongs takes a hash of its id: so many characters take some tenths of a second.
+_MAX_IDS_LENGTH = 2 << 20
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -46,6 +48,17 @@ def replying(later: Later, answer: Callable[[Any], Any]) -> Callable[[Any], None
         later.set(reply)
 
     return done
+
+
+def bounded(group_ids: Sequence[str]) -> Sequence[str]:
+    """The ids that a request names, if it holds up nobody to look for all of these groups; the
+    connection ends otherwise."""
+    length = sum(map(len, group_ids))
+    if length > _MAX_IDS_LENGTH:
+        raise CloseConnection(
+            f"group ids of {length} characters in one request, {_MAX_IDS_LENGTH} are allowed"
+        )
+    return group_ids
 
 
 def client_of(request: Request) -> tuple[str, str]:

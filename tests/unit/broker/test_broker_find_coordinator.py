@@ -6,6 +6,7 @@ import pytest
 from broker_fakes import cluster, until
 
 from broker.group_partition import OFFSETS_TOPIC
+from net.errors import ConnectionLost
 from wire.apis import ApiKey, ErrorCode
 from wire.messages import fill, request_module
 
@@ -70,5 +71,16 @@ def test_other_kinds_of_keys(tmp_path):
                 assert error is ErrorCode.invalid_request
                 assert "9" in message
             assert c.controller.image.topic(OFFSETS_TOPIC) is None
+
+    asyncio.run(main())
+
+
+def test_more_keys_than_can_be_looked_for_close_the_connection(tmp_path):
+    async def main():
+        async with cluster(tmp_path) as c:
+            connection = await c.connect(1)
+            assert len(await ask(connection, 6, ("k" * 30_000,) * 60)) == 60
+            with pytest.raises(ConnectionLost):
+                await ask(connection, 6, ("k" * 30_000,) * 80)
 
     asyncio.run(main())

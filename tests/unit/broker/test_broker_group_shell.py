@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from broker_fakes import cluster, until
 
@@ -71,13 +72,13 @@ class Core:
 class Groups:
     """The groups of broker `id`, with cores of ours; told of images right after the broker."""
 
-    def __init__(self, c, id=1):
+    def __init__(self, c, id=1, **config):
         self.c = c
         self.broker = c.brokers[id]
         self.cores = []
         self.broken = []
         self.shell = GroupCoordinators(
-            c.env, self.broker.config, self.broker.replicas, self.make_core
+            c.env, replace(self.broker.config, **config), self.broker.replicas, self.make_core
         )
         c.controller.brokers[f"groups-{id}"] = self.shell
         self.shell.on_image(c.controller.image)
@@ -196,6 +197,7 @@ def test_appends_wait_for_the_in_sync_replicas_and_need_enough_of_them(tmp_path)
             core.next = [[Append(1, (record(b"a"),))]]
             g.ask()
             await until(lambda: core.of(Committed)[-1:] == [Committed(1)])
+            await g.c.kill_broker(2)
             g.c.controller.fence(2)
             replica = g.broker.replicas.find(OFFSETS_TOPIC, None, 0)
             await until(lambda: replica.core.isr == (1,))
@@ -400,13 +402,15 @@ def test_a_view_of_nothing():
 def test_what_is_loaded_is_committed_before_it_is_told(tmp_path):
     async def main():
         configs = {"min.insync.replicas": "2"}
-        more = {"offsets_commit_timeout_ms": 300, "broker_heartbeat_interval_ms": 50}
-        async with groups(tmp_path, brokers=(1, 2), configs=configs, **more) as g:
+        async with groups(
+            tmp_path, brokers=(1, 2), configs=configs, offsets_commit_timeout_ms=300
+        ) as g:
             [core] = g.cores
             core.next = [[Append(1, (record(b"a"),))]]
             g.ask()
             await until(lambda: core.of(Committed)[-1:] == [Committed(1)])
             replica = g.broker.replicas.find(OFFSETS_TOPIC, None, 0)
+            await g.c.kill_broker(2)
             g.c.controller.fence(2)
             await until(lambda: replica.core.isr == (1,))
             data = build_batch([(1, b"b", b"v", ())])
@@ -419,12 +423,27 @@ def test_what_is_loaded_is_committed_before_it_is_told(tmp_path):
             await again.loaded()
             assert g.c.env.clock.now_ms() - began_ms >= 300
             assert again.cores[0].of(Committed)[-1:] == [Committed(1)]
-            third = Groups(g.c)
+            third = Groups(g.c, offsets_commit_timeout_ms=60_000)
             await until(lambda: len(third.cores[0].replayed) == 2)
-            g.c.controller.unfence(2)
+            await g.c.start_broker(2)
             await third.loaded()
-            assert third.cores[0].of(Committed)[0] == Committed(2)
+            assert third.cores[0].of(Committed) == [Committed(2)]
             for more in (again, third):
                 more.close()
+
+    asyncio.run(main())
+
+
+def test_no_core_sees_a_text_that_no_record_holds(tmp_path):
+    async def main():
+        async with groups(tmp_path) as g:
+            for text, answer in (("x" * 32_001, ErrorCode.invalid_request), ("é" * 16_000, "fine")):
+                answers = []
+                make = lambda n, text=text: Heartbeat(n, "g", 1, text, None)  # noqa: E731
+                g.shell.ask("g", make, answers.append)
+                assert answers == [answer]
+            assert g.ask("é" * 16_001) == [ErrorCode.invalid_request]
+            assert g.ask("x" * 10_000_000) == [ErrorCode.not_coordinator]
+            assert len(g.cores[0].of(Heartbeat)) == 1
 
     asyncio.run(main())
