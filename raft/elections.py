@@ -22,6 +22,8 @@ def learn(
     voter set may lag behind the one that elected it (KIP-853).
     """
     reachable = q.voters.get(leader_id) is not None or address is not None
+    if not q.is_listed(peer_id) and refuses_epoch(q, peer_id, epoch):
+        return False
     if epoch > q.epoch:
         if leader_id == q.node_id:
             # They saw us lead an epoch that we have forgotten: never vote in it.
@@ -94,8 +96,9 @@ def _vote_error(q: Quorum, request: VoteRequest) -> ErrorCode:
 
 
 def refuses_epoch(q: Quorum, sender_id: int, epoch: int) -> bool:
-    """Whether a request would use up epochs that the quorum needs to elect with. Who really is
-    that far behind hears of the epoch when it asks the voters itself."""
+    """Whether a request, or the answer of one that isn't listed, would use up epochs that the
+    quorum needs to elect with. Who really is that far behind hears of the epoch when it asks the
+    voters itself."""
     if not is_leap(q.epoch, epoch):
         return False
     q.emit(MessageRefused(sender_id, f"it leaps from epoch {q.epoch} to {epoch}"))

@@ -195,7 +195,7 @@ def _heard_leader(q: Quorum, role: Follower) -> None:
 def _on_contradiction(q: Quorum, role: Follower, reason: str) -> None:
     """The leader has not what is committed. If it is one of the voters known here, the quorum has
     lost what it promised to keep. Any other may be none: a request has named it, perhaps."""
-    if q.is_leader_listed:
+    if q.is_listed(role.leader_id):
         q.fail(reason)
         return
     q.emit(MessageRefused(role.leader_id, reason))

@@ -196,12 +196,14 @@ class Quorum:
         is_static = self.history.kraft_version == 0
         return listed if is_static and listed is not None else self.leader_address
 
-    @property
-    def is_leader_listed(self) -> bool:
-        """Whether the leader is a voter, and reached where the voter set says: any other may be
-        one that a stranger's request has named."""
-        listed = self.voters.address(self.leader_id, self.config.listener_name)
-        return self.voters.get(self.leader_id) is not None and self.reached_at == listed
+    def is_listed(self, peer_id: int) -> bool:
+        """Whether a peer is configured, or a voter that is reached where the voter set says: any
+        other may be one that a stranger's request has named as leader."""
+        if peer_id in self.bootstrap:
+            return True
+        listed = self.voters.address(peer_id, self.config.listener_name)
+        reached_at = self.reached_at if peer_id == self.leader_id else listed
+        return self.voters.get(peer_id) is not None and reached_at == listed
 
     def others(self) -> list[ReplicaKey]:
         return self.voters.others(self.node_id)

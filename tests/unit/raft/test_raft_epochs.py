@@ -77,6 +77,16 @@ def test_who_is_that_far_behind_learns_it_from_those_that_it_asks():
     assert (core.role, core.q.epoch, core.q.leader_id) == ("Follower", HIGH + 5000, 3)
 
 
+def test_who_was_only_named_by_a_request_is_not_asked_for_that():
+    core = Core()
+    core.ask(BeginEpochRequest(None, 9, 5, ("stranger", 1)))
+    core.fetched(error=ErrorCode.fenced_leader_epoch, leader_id=-1, epoch=MAX_EPOCH)
+    assert (core.role, core.q.epoch) == ("Follower", 5)
+    (refused,) = core.of(fx.MessageRefused)
+    assert refused == (9, f"it leaps from epoch 5 to {MAX_EPOCH}")
+    assert core.q.role.slot.next_at_ms is not None
+
+
 def test_the_last_epoch_has_a_leader():
     core = in_epoch(MAX_EPOCH - 1)
     core.win()

@@ -1,29 +1,33 @@
-"""Whatever a stranger asks, in whatever order: nobody ends by it, and no log gets shorter."""
+"""Whatever a stranger asks, in whatever order: nobody ends by it, and no log gets shorter. Nor
+does anybody end by the answers of a leader that a stranger has named."""
 
 from dataclasses import dataclass
 from uuid import UUID
 
 import pytest
-from core_rig import Core, key, log
+from core_rig import Core, key, log, records
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kip853_rig import dynamic, following, leading
 
 from raft import effects as fx
 from raft.effects import ElectionState
-from raft.events import RequestFailed, Resign, Tick
+from raft.events import LogSynced, RequestFailed, Resign, ResponseReceived, SnapshotFrozen, Tick
 from raft.messages import (
     AddVoterRequest,
     BeginEpochRequest,
     EndEpochRequest,
     FetchRequest,
+    FetchResponse,
     FetchSnapshotRequest,
+    FetchSnapshotResponse,
     RemoveVoterRequest,
     UpdateVoterRequest,
     VoteRequest,
 )
 from raft.quorum import MAX_EPOCH
 from raft.voters import OffsetAndEpoch, ReplicaKey, Voter
+from wire.errors import ErrorCode
 
 INT32 = st.one_of(st.integers(-2, 6), st.integers(-(2**31), MAX_EPOCH))
 INT64 = st.one_of(st.integers(-2, 9), st.integers(-(2**63), 2**63 - 1))
@@ -167,3 +171,99 @@ def test_no_stranger_ends_a_node(role, steps):
         victim.suffer(step)
         assert victim.core.q.epoch >= epoch
         epoch = victim.core.q.epoch
+
+
+STRANGER = 9
+EPOCHS = st.one_of(st.integers(0, 9), st.integers(0, MAX_EPOCH), st.just(MAX_EPOCH))
+ERRORS = st.sampled_from(
+    [
+        ErrorCode.none,
+        ErrorCode.not_leader_or_follower,
+        ErrorCode.fenced_leader_epoch,
+        ErrorCode.unknown_leader_epoch,
+        ErrorCode.snapshot_not_found,
+        ErrorCode.invalid_request,
+    ]
+)
+
+
+@st.composite
+def told(draw):
+    """What an answer says of leader and epoch: often what keeps the victim with it."""
+    if draw(st.booleans()):
+        return None
+    return draw(IDS), draw(EPOCHS), draw(st.none() | ADDRESSES)
+
+
+ANSWERS = st.fixed_dictionaries(
+    {
+        "error": ERRORS,
+        "told": told(),
+        "high_watermark": INT64,
+        "diverging": st.none() | ENDS,
+        "snapshot": st.none() | ENDS,
+        "records": st.lists(st.tuples(EPOCHS, st.integers(1, 3)), max_size=2),
+        "size": st.integers(-1, 4),
+    }
+)
+
+
+class Deceived:
+    """A follower of a stranger, which answers whatever it is asked."""
+
+    def __init__(self):
+        self.core = core = Core(log=log((1, 3)), stored=ElectionState(2))
+        core.follow(2, 3)
+        core.fetched(high_watermark=2)
+        core.ask(BeginEpochRequest(None, STRANGER, 4, ("stranger", 1)))
+        assert core.q.leader_id == STRANGER
+
+    def hear(self, answer):
+        core = self.core
+        slot = getattr(core.q.role, "slot", None)
+        if slot is None or slot.in_flight is None or slot.peer_id != STRANGER:
+            return
+        request = slot.in_flight
+        leader_id, epoch, address = answer["told"] or (STRANGER, core.q.epoch, None)
+        if isinstance(request, FetchRequest):
+            runs = sorted(answer["records"])
+            response = FetchResponse(
+                answer["error"],
+                leader_id,
+                epoch,
+                answer["high_watermark"],
+                answer["diverging"],
+                answer["snapshot"],
+                None,
+                records(core.q.log.end, *runs) if runs else None,
+                address,
+            )
+        else:
+            size = answer["size"]
+            response = FetchSnapshotResponse(
+                answer["error"], leader_id, epoch, request.snapshot, request.position, size, size
+            )
+        self.tell(ResponseReceived(STRANGER, request, response))
+
+    def tell(self, event):
+        core = self.core
+        mark = core.q.high_watermark
+        core.tell(event, core.now_ms + 25)
+        assert not core.of(fx.Fatal), core.effects
+        assert core.q.log.end >= core.q.high_watermark >= mark
+        frozen = core.of(fx.FreezeSnapshot)
+        if core.q.log.synced_end < core.q.log.end:
+            self.tell(LogSynced(core.q.log.end, core.q.log.truncations))
+        if frozen:
+            self.tell(SnapshotFrozen(frozen[0].snapshot, False))
+
+
+@settings(max_examples=400)
+@given(answers=st.lists(ANSWERS, max_size=12))
+def test_no_leader_that_a_stranger_has_named_ends_a_node(answers):
+    deceived = Deceived()
+    for answer in answers:
+        deceived.hear(answer)
+        deceived.tell(Tick())
+    deceived.core.pass_ms(5000)
+    assert not deceived.core.of(fx.Fatal)
