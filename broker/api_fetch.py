@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from weakref import ref
 
 from broker.batch_checks import ZSTD
 from broker.cluster_view import node
@@ -226,11 +227,12 @@ class FetchJob:
                     yield partition, -1
 
     def _found(self, part: SessionPartition) -> Replica | ErrorCode:
-        found: Replica | None = part.found
+        found: Replica | None = part.found and part.found()
         if found is not None and not found.removed:
             return found
         anew = self._context.replicas.find(part.name, part.topic_id, part.asked.partition)
-        part.found = anew if isinstance(anew, Replica) else None
+        # A session that nobody uses any more holds no log that is gone.
+        part.found = ref(anew) if isinstance(anew, Replica) else None
         return anew
 
     def _partition(

@@ -41,7 +41,7 @@ def next_epoch(epoch: int) -> int:
 
 class SessionPartition:
     """One partition of a session: what is asked for, and what its client was told last (-1: nothing
-    that counts). `found` is the owner's: where it found the partition last."""
+    that counts). `found` is the owner's: what it found the partition to be last."""
 
     __slots__ = ("asked", "found", "high_watermark", "log_start", "name", "topic_id")
 

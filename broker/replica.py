@@ -45,6 +45,7 @@ class Replica:
     follow whatever `core.leader` is now (nobody where we lead, or nobody does)."""
 
     __slots__ = (
+        "__weakref__",
         "_clock",
         "_on_follow",
         "_on_propose",

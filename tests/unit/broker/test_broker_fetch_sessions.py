@@ -1,7 +1,9 @@
 """Incremental fetch sessions (KIP-227): the cache, and what passes over the wire."""
 
 import asyncio
+import gc
 import random
+import weakref
 from uuid import UUID
 
 import pytest
@@ -426,6 +428,47 @@ def test_unknown_topics_come_to_life_in_a_session(tmp_path):
         }
 
     with_topics(tmp_path, ["t"], test)
+
+
+def test_a_topic_that_is_gone_is_let_go_of(tmp_path):
+    async def test(c, client, producer):
+        await client.fetch({("t", 0): 0, ("t", 1): 0})
+        await client.fetch()
+        gone = weakref.ref(c.brokers[1].replicas.find("t", None, 0))
+        c.controller.delete_topic("t")
+        await until(lambda: len(c.brokers[1].replicas) == 0)
+        await c.brokers[1].replicas.settled()
+
+        def is_let_go_of():
+            gc.collect()
+            return gone() is None
+
+        await until(is_let_go_of)
+        _, answers = await client.fetch()
+        assert answers["t", 0].error_code == ErrorCode.unknown_topic_id
+        # One of the same name is another topic; who names it finds it.
+        client.topic_ids["again"] = c.controller.create_topic("t", 2)
+        await until(lambda: c.brokers[1].replicas.leaders == 2)
+        _, answers = await client.fetch({("again", 0): 0})
+        assert answers["again", 0].error_code == ErrorCode.none
+        assert answers["t", 0].error_code == ErrorCode.unknown_topic_id
+
+    with_topics(tmp_path, ["t"], test)
+
+
+def test_a_topic_of_the_same_name_takes_the_place_of_one_that_is_gone(tmp_path):
+    async def test(c, client, producer):
+        await produce(producer, "t", 0, batch(b"old"))
+        _, answers = await client.fetch({("t", 0): 0})
+        assert answers["t", 0].high_watermark == 1
+        c.controller.delete_topic("t")
+        await until(lambda: len(c.brokers[1].replicas) == 0)
+        c.controller.create_topic("t", 2)
+        await until(lambda: c.brokers[1].replicas.leaders == 2)
+        _, answers = await client.fetch()
+        assert answers["t", 0].high_watermark == 0
+
+    with_topics(tmp_path, ["t"], test, version=12)
 
 
 def test_a_broker_without_slots_gives_no_sessions(tmp_path):
