@@ -390,7 +390,9 @@ class NodeLoop(_EventLoop):  # type: ignore[misc]
         name: str | None = None,
         context: Context | None = None,
     ) -> asyncio.Task[_T]:
-        self.check_alive()
+        if self.dead:
+            coro.close()  # it was made just to be run here
+            raise NodeDead(self.name)
         if name is None:
             self._tasks += 1
             name = f"task-{self._tasks}"

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import inspect
 from types import SimpleNamespace
 
 import pytest
@@ -202,6 +203,20 @@ def test_max_steps_ends_a_run_early(rig):
         loop.call_soon(int)
     assert not rig.scheduler.run_until(10, max_steps=4)
     assert rig.scheduler.steps == 4
+
+
+def test_what_a_dead_process_would_begin_is_closed(rig):
+    """Otherwise it would be told of as a coroutine that was never awaited."""
+
+    async def work():
+        raise AssertionError("it runs")
+
+    loop = rig.loop()
+    loop.dead = True
+    begun = work()
+    with pytest.raises(NodeDead):
+        loop.create_task(begun)
+    assert inspect.getcoroutinestate(begun) == inspect.CORO_CLOSED
 
 
 def test_nothing_of_a_dead_process_runs_on(rig):
