@@ -155,6 +155,21 @@ class Life:
         copy = self.scene.loaded_copy()
         copied = copy._context.groups.get("g")
         assert copied == self.scene.group()
+        for upto in {0, len(self.scene.log), self.data.draw(st.integers(0, len(self.scene.log)))}:
+            cleaned = self.scene.new_core()
+            for offset, record in self.cleaned(upto):
+                cleaned.replay(offset, *record)
+            assert cleaned._context.groups.get("g") == self.scene.group()
+
+    def cleaned(self, upto):
+        """The log after the cleaner has been up to an offset: of each key the newest record, and
+        no tombstones."""
+        log = self.scene.log
+        newest = {record[0]: offset for offset, record in enumerate(log[:upto])}
+        for offset, record in enumerate(log):
+            stays = newest.get(record[0]) == offset and record[1] is not None
+            if offset >= upto or stays:
+                yield offset, record
 
     def end(self):
         """Nothing happens any more: all that live get what is to be theirs."""
