@@ -9,7 +9,6 @@ it is in this repository. Two lists say what becomes of its tests:
 A test of the suite that is on neither list fails ours, so that somebody looks at a new version.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -68,24 +67,16 @@ def folder(name):
     return cache_dir() / "foreign" / name
 
 
-def run(command, cwd, what, timeout_s=FETCH_S, **settings):
+def run(command, cwd, what):
     """Runs a step of getting a suite; skips or fails with `what` where it can't be done."""
-    environment = {**os.environ, **settings}
     try:
         done = subprocess.run(
-            command,
-            cwd=cwd,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
+            command, cwd=cwd, capture_output=True, text=True, timeout=FETCH_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as broken:
         skip_or_fail(f"{what}: {broken}")
     if done.returncode != 0:
         skip_or_fail(f"{what}: {(done.stdout + done.stderr)[-1500:]}")
-    return done.stdout
 
 
 def unpack(archive, place):
