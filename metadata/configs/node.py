@@ -117,7 +117,7 @@ _NETWORK: Final[tuple[Row, ...]] = (
     ),
     (
         "replica.selector.class",
-        T.CLASS,
+        T.STRING,
         None,
         one_of("org.apache.kafka.common.replica.RackAwareReplicaSelector"),
         "Where consumers read: by default at the leader, with it at a replica in their rack.",
