@@ -72,7 +72,9 @@ def test_a_consumer_reads_from_the_replica_in_its_rack(tmp_path):
                     broker, broker_rack=f"rack-{broker}", replica_selector_class=RACK_AWARE
                 )
             c.controller.create_topic("t", 1, (1, 2, 3))
-            await until(lambda: all(len(b.replicas) == 1 for b in c.brokers.values()))
+            # Made when consumers come, it would have the followers begin fetches again.
+            c.controller.create_topic("__consumer_offsets", 1, (1, 2, 3))
+            await until(lambda: all(len(b.replicas) == 2 for b in c.brokers.values()))
             values = [b"value-%d" % i for i in range(3000)]
 
             def client():

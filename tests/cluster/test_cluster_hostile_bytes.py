@@ -49,7 +49,7 @@ BYTES = {
     "unknown-api": frame(header(999, 0)),
     "negative-api": frame(header(-5, 0)),
     "unknown-version": frame(header(0, 99) + bytes(20)),
-    "not-served-here": frame(header(11, 0) + bytes(20)),
+    "not-served-here": frame(header(38, 0) + bytes(20)),
     "body-cut-off": frame(header(3, 9)),
     "bytes-of-nonsense-in-a-body": frame(header(3, 9) + CHANCE.randbytes(300)),
     "produce-of-nonsense": frame(header(0, 9) + b"\0" + CHANCE.randbytes(300)),

@@ -10,7 +10,7 @@ SEEDS_MAX = 80
 def install(replace):
     from storage.producers import ProducerState
 
-    def replay(self, header):
+    def replay(self, header, marker=None):
         self.end_offset = header.next_offset
 
     replace(ProducerState, "replay", replay)
