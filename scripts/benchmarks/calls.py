@@ -26,7 +26,7 @@ PAUSE_S = 0.02
 CREATE_TOPICS_VERSION = 5
 # A broker that exists on paper: topics need one to be placed on, and nobody talks to it.
 PAPER_BROKER = 900
-_FEATURES = (("metadata.version", 1, 27), ("kraft.version", 0, 1))
+_FEATURES = (("metadata.version", 1, 27), ("kraft.version", 0, 1), ("group.version", 0, 1))
 
 
 class Caller:
