@@ -15,9 +15,9 @@ BENCH = Path(__file__).resolve().parents[2] / "scripts" / "bench.py"
 LIMITS = {
     "failover/kill/p50": 1_000,
     "failover/kill/p99": 3_000,
-    "metadata-1M/load-log": 20,
-    "metadata-1M/load-snapshot": 20,
-    "metadata-1M/load-broker": 20,
+    "metadata-1M/load-log": 60,
+    "metadata-1M/load-snapshot": 60,
+    "metadata-1M/load-broker": 60,
     "metadata-1M/memory-controller": 300,
     "metadata-1M/memory-broker": 300,
     "metadata-1M/create-topic": 100,
