@@ -26,9 +26,12 @@ class DirectoryWork:
         self._turns: dict[str, Work] = {}  # the first of a name, in the order of turns
         self._behind: dict[str, deque[Work]] = {}  # what waits for another of its name
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
 
     def add(self, name: str, work: Work) -> None:
-        """Runs `work` after whatever is to be done with that directory before."""
+        """Runs `work` after whatever is to be done with that directory before; not once closed."""
+        if self._closed:
+            return
         if name in self._turns or name in self._running:
             self._behind.setdefault(name, deque()).append(work)
             return
@@ -39,6 +42,11 @@ class DirectoryWork:
         """Until there is nothing left to do."""
         while self._running:
             await asyncio.wait(list(self._running.values()))
+
+    async def close(self) -> None:
+        """Until there is nothing left to do; what is added from then on is never done."""
+        await self.settled()
+        self._closed = True
 
     def _begin(self) -> None:
         while self._turns and len(self._running) < _AT_ONCE:

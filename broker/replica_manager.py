@@ -498,7 +498,9 @@ class ReplicaManager:
         """Ends waiting requests and openings, and writes the high watermarks down."""
         self._closed = True
         self.store.stop_recovery()
-        await self.settled()
+        # The image goes on to change. A log that is being closed must not be deleted meanwhile: the
+        # next start finds what isn't ours any more.
+        await self._work.close()
         for replica in self:
             self._on_forget(replica)
             replica.closed(ErrorCode.not_leader_or_follower)

@@ -111,3 +111,23 @@ def test_one_that_is_cancelled_gives_its_turn_away():
         assert fatal == []
 
     run(story)
+
+
+def test_what_comes_after_the_end_is_not_done():
+    async def story(work, fatal):
+        done = []
+
+        async def one(number):
+            await asyncio.sleep(0)
+            done.append(number)
+
+        for number in range(20):
+            work.add("t-0" if number % 2 else f"t-{number}", lambda n=number: one(n))
+        await work.close()
+        assert sorted(done) == list(range(20))
+        work.add("t-1", lambda: one(20))
+        await work.settled()
+        assert len(done) == 20
+        assert fatal == []
+
+    run(story)

@@ -1,4 +1,5 @@
-"""A broker that is told to stop while it recovers its logs stops at once."""
+"""A broker that is told to stop, while something else goes on: it recovers its logs, which ends at
+once; or the cluster changes."""
 
 import asyncio
 import dataclasses
@@ -71,5 +72,29 @@ def test_a_broker_that_is_stopped_before_it_has_registered_keeps_its_clean_mark(
         assert b":%d}" % broker.lifecycle.epoch in media.mount().read_bytes(mark)
         again = await c.start_broker(1)
         assert again.store.previous_epoch == broker.lifecycle.epoch
+
+    on_memory(story, partitions=1)
+
+
+def test_a_topic_deleted_while_its_logs_are_closed_goes_with_the_next_start():
+    async def story(c, broker, media, mark):
+        connection = await c.connect(1)
+        await produce(connection, "t", 0, batch(b"a"))
+        (directory,) = broker.store.directories
+        close = broker.store.close
+
+        async def close_slowly(epoch):
+            c.controller.delete_topic("t")
+            await until(lambda: broker.context.image.topic("t") is None)
+            await broker.replicas.settled()
+            assert directory.partitions() == [("t", 0)]
+            await close(epoch)
+
+        broker.store.close = close_slowly
+        await c.stop_broker(1)
+        assert media.mount().exists(mark)
+        broker = await c.start_broker(1)
+        (directory,) = broker.store.directories
+        assert not directory.partitions()
 
     on_memory(story, partitions=1)
