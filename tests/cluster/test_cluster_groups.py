@@ -6,6 +6,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from clusters import running_cluster
+from commit_judge import Progress
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from group_member import Member
@@ -177,6 +178,66 @@ def test_who_comes_later_goes_on_where_the_group_was(cluster):
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         admin.delete_consumer_groups([group])[group].result()
         assert committed(cluster.bootstrap, group, topic) == [-1001] * PARTITIONS
+
+
+def wait_until_in_sync(cluster, *topics):
+    def whole():
+        with cluster.admin() as admin:
+            described = admin.describe_topics(list(topics), linearizable=True)
+        partitions = [p for topic in topics for p in described[topic]["partitions"].values()]
+        return all(len(p["isr"]) == len(p["replicas"]) for p in partitions)
+
+    wait_until(whole, f"every replica of {topics} is in the ISR", 90, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("library", "protocol"),
+    [
+        ("confluent", "range"),
+        pytest.param("confluent", "cooperative-sticky", marks=pytest.mark.ci),
+        ("confluent", "consumer"),
+        pytest.param("kafka-python", "classic", marks=pytest.mark.ci),
+    ],
+)
+def test_every_broker_is_restarted_and_members_go_on_where_they_committed(
+    cluster, library, protocol
+):
+    """One after the other, each when the last one is in sync again, while members come and go."""
+    with group_of(3, library, protocol, cluster) as (topic, group, members):
+        writer = Writer(cluster.bootstrap, topic)
+        alive = list(members)
+        try:
+            wait_until(lambda: shared_out(alive), "three members share the partitions", 90)
+            for broker in cluster.ids("broker"):
+                before = Progress(members).acknowledged
+                cluster.stop(broker)
+                alive.pop(0).leave()
+                members.append(Member(library, protocol, cluster.bootstrap, group, topic))
+                alive.append(members[-1])
+                wait_until(lambda: shared_out(alive), "those who are in share them", 90)
+                cluster.start(broker)
+                wait_until_in_sync(cluster, topic, "__consumer_offsets")
+                wait_until(
+                    lambda b=before: all(
+                        Progress(members).acknowledged.get(p, 0) > b.get(p, 0)
+                        for p in range(PARTITIONS)
+                    ),
+                    "every partition is consumed further",
+                    90,
+                    0.2,
+                )
+        finally:
+            writer.stop()
+        everything = set(range(writer.count))
+        wait_until(lambda: consumed(members) == everything, "all was consumed", 90)
+        for member in alive:
+            member.leave()
+        progress = Progress(members)
+        assert progress.problems == []
+        assert progress.takeovers >= PARTITIONS
+        at = committed(cluster.bootstrap, group, topic)
+        lost = {p: (at[p], end) for p, end in progress.acknowledged.items() if at[p] < end}
+        assert lost == {}, "acknowledged commits are gone: {partition: (committed, acknowledged)}"
 
 
 @pytest.mark.parametrize("old", ["cooperative-sticky", pytest.param("range", marks=pytest.mark.ci)])

@@ -2,7 +2,8 @@
 
     python group_member.py LIBRARY PROTOCOL BOOTSTRAP GROUP TOPIC
 
-It commits after each round of records, after it has said which they were. SIGTERM has it leave.
+It commits after each round of records, after it has said which they were, and says what was
+acknowledged. SIGTERM has it leave. Every line says when, by a clock that all processes share.
 """
 
 import json
@@ -10,13 +11,19 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 
 COMMIT_EVERY = 50
 
 
 def say(**what):
-    print(json.dumps(what), flush=True)
+    print(json.dumps({"at": time.monotonic(), **what}), flush=True)
+
+
+def ends(got):
+    """The offset to commit for each partition, of records as they are said."""
+    return {partition: offset + 1 for partition, offset, _ in got}
 
 
 class Stopped(Exception):
@@ -28,7 +35,7 @@ def _stop(number, frame):
 
 
 def confluent(protocol, bootstrap, group, topic):
-    from confluent_kafka import Consumer, KafkaException
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     settings = {
         "bootstrap.servers": bootstrap,
@@ -47,7 +54,7 @@ def confluent(protocol, bootstrap, group, topic):
 
     def assigned(_, partitions):
         mine.update({p.partition: True for p in partitions})
-        say(owns=sorted(mine))
+        say(owns=sorted(mine), assigned=sorted(p.partition for p in partitions))
 
     def revoked(_, partitions):
         for p in partitions:
@@ -60,11 +67,18 @@ def confluent(protocol, bootstrap, group, topic):
             messages = [m for m in consumer.consume(COMMIT_EVERY, 0.2) if m.error() is None]
             if not messages:
                 continue
-            say(got=[(m.partition(), m.offset(), m.value().decode()) for m in messages])
+            got = [(m.partition(), m.offset(), m.value().decode()) for m in messages]
+            say(got=got)
+            places = [TopicPartition(topic, p, end) for p, end in ends(got).items()]
             try:
-                consumer.commit(asynchronous=False)
+                done = consumer.commit(offsets=places, asynchronous=False)
             except KafkaException as error:
                 say(not_committed=str(error))
+            else:
+                say(
+                    committed=[(p.partition, p.offset) for p in done if p.error is None],
+                    not_committed=[str(p.error) for p in done if p.error is not None],
+                )
     finally:
         consumer.close()
 
@@ -78,7 +92,8 @@ def kafka_python(protocol, bootstrap, group, topic):
             say(owns=[])
 
         def on_partitions_assigned(self, assigned):
-            say(owns=sorted(p.partition for p in assigned))
+            partitions = sorted(p.partition for p in assigned)
+            say(owns=partitions, assigned=partitions)
 
     consumer = KafkaConsumer(
         bootstrap_servers=bootstrap.split(","),
@@ -96,22 +111,26 @@ def kafka_python(protocol, bootstrap, group, topic):
             found = [r for records in rounds.values() for r in records]
             if not found:
                 continue
-            say(got=[(r.partition, r.offset, r.value.decode()) for r in found])
+            got = [(r.partition, r.offset, r.value.decode()) for r in found]
+            say(got=got)
             try:
                 consumer.commit()
             except KafkaError as error:
                 say(not_committed=repr(error))
+            else:
+                say(committed=list(ends(got).items()))
     finally:
         consumer.close()
 
 
 class Member:
-    """The process, as a test sees it: `owns` are its partitions, `got` what it has consumed."""
+    """The process, as a test sees it: `owns` are its partitions, `got` what it has consumed, `said`
+    all that it has ever said."""
 
     def __init__(self, library, protocol, bootstrap, group, topic):
         self.owns = []
         self.got = []
-        self.not_committed = []
+        self.said = []
         self.process = subprocess.Popen(
             [sys.executable, __file__, library, protocol, bootstrap, group, topic],
             stdout=subprocess.PIPE,
@@ -126,7 +145,7 @@ class Member:
             said = json.loads(line)
             self.owns = said.get("owns", self.owns)
             self.got += map(tuple, said.get("got", ()))
-            self.not_committed += [said[w] for w in ("not_committed",) if w in said]
+            self.said.append(said)
 
     def kill(self):
         self.process.kill()
