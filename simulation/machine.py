@@ -70,6 +70,8 @@ class Machine:
         self._process: asyncio.Task[None] | None = None
         # Operations left, with power.
         self._doom: tuple[int, bool | Callable[[], bool]] | None = None
+        # Whether the disk refused something in this life, or may have.
+        self._disk_harmed = False
         # Dead loops are kept: let go, their tasks would be closed, and run on, at any moment.
         self._graveyard: list[NodeLoop] = []
         self.host.before_operation = self._before_operation
@@ -93,6 +95,8 @@ class Machine:
         self.lives += 1
         self.exit = None
         self.on_stop = None
+        faults = self.disk.faults
+        self._disk_harmed = faults.space_left is not None or faults.failing_syncs > 0
         world = self._world
         loop = self.loop = NodeLoop(
             world.scheduler, self.number, self, network=self.host, on_error=self._loop_error
@@ -180,6 +184,7 @@ class Machine:
         self._world.count("disks full")
         self._world.tell(self.name, f"{left} bytes are left on the disk")
         self.disk.faults.space_left = left
+        self._disk_harmed = True
 
     def free_disk(self) -> None:
         """There is room again."""
@@ -191,6 +196,7 @@ class Machine:
         self._world.count("failed syncs")
         self._world.tell(self.name, f"the next {count} syncs fail")
         self.disk.faults.failing_syncs = count
+        self._disk_harmed = True
 
     def flip_bit(self, path: str, position: int, mask: int = 1) -> None:
         """Damages a byte of a file, durably."""
@@ -237,6 +243,8 @@ class Machine:
             self._world.tell(self.name, f"exits: {reason}")
             if not _disk_failed(error):
                 self._on_error(self, "the process crashed", error)
+            elif not self._disk_harmed:
+                self._on_error(self, "its disk is sound, and was said to have failed", error)
         self._end(power=False, in_order=error is None)
 
     def _loop_error(self, loop: NodeLoop, context: dict[str, Any]) -> None:

@@ -37,6 +37,8 @@ class Fault(NamedTuple):
     slow              to, extra_ms, ms: a slow link
     stall             to, ms: a link that holds bytes back and lives on
     lose              to: connections between the two are reset
+    clients           how, ms: what is between target and all clients. mute: nothing it says gets
+                      there; deaf: nothing they say; lose: their connections are reset
     sync              ms, slow_ms: every fsync takes slow_ms longer
     full              ms: no space left
     fail_sync         count: so many fsyncs fail, and what they covered is lost
@@ -131,6 +133,8 @@ def _args(kind: str, chance: random.Random, cast: Cast, target: Target) -> dict[
             return {"to": _other(chance, cast, target), "ms": _ms(chance)}
         case "lose":
             return {"to": _other(chance, cast, target)}
+        case "clients":
+            return {"how": chance.choice(("mute", "deaf", "lose")), "ms": _ms(chance)}
         case "sync":
             return {"ms": _ms(chance), "slow_ms": chance.choice((30, 200, 1_200))}
         case "fail_sync":
@@ -154,6 +158,7 @@ KINDS: dict[str, tuple[float, str]] = {
     "slow": (2, _ANY),
     "stall": (2, _ANY),
     "lose": (2, _ANY),
+    "clients": (3, _ANY),
     "sync": (3, _ANY),
     "full": (1, _ANY),
     "fail_sync": (1, _ANY),

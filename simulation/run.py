@@ -138,6 +138,11 @@ class Simulation:
         """All nodes' machines, controllers first."""
         return list(self.cluster.machines.values())
 
+    @property
+    def clients(self) -> list[str]:
+        """The names of all clients' machines so far."""
+        return list(self._clients)
+
     # -- making it go on ---------------------------------------------------------------------
 
     def at(self, ms: int, action: Callable[[], object]) -> None:

@@ -35,7 +35,7 @@ from simulation.run import Simulation
 _LOOK_EVERY_MS = 20
 _RESTART_AFTER_MS = 1_000
 _NEVER = 1 << 60
-_HARMLESS = ("sync", "clock", "slow", "lose", "stall")
+_HARMLESS = ("sync", "clock", "slow", "lose", "stall", "clients")
 
 
 class Saboteur:
@@ -75,6 +75,7 @@ class Saboteur:
             "slow": self._slow,
             "stall": self._stall,
             "lose": self._lose,
+            "clients": self._clients,
             "sync": self._sync,
             "full": self._full,
             "fail_sync": self._fail_sync,
@@ -373,6 +374,19 @@ class Saboteur:
 
     def _lose(self, fault: Fault, node_id: int) -> bool:
         self._simulation.network.lose(node_id, self._other(fault, node_id))
+        return True
+
+    def _clients(self, fault: Fault, node_id: int) -> bool:
+        network = self._simulation.network
+        until_ms = self._simulation.now_ms + int(fault.args["ms"])
+        for client in self._simulation.clients:
+            match fault.args["how"]:
+                case "mute":
+                    network.cut(node_id, client, until_ms)
+                case "deaf":
+                    network.cut(client, node_id, until_ms)
+                case _:
+                    network.lose(node_id, client)
         return True
 
     # -- disks and clocks ----------------------------------------------------------------------

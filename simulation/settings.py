@@ -31,8 +31,19 @@ def properties(seed: int, brokers: int) -> dict[str, str]:
         "metadata.max.idle.interval.ms": "1000",
         "log.segment.bytes": "1048576",
         "auto.create.topics.enable": "false",
+        **upkeep_properties(seed),
         **cleaner_properties(seed),
         **group_properties(seed, brokers),
+    }
+
+
+def upkeep_properties(seed: int) -> dict[str, str]:
+    """How often a seed's brokers write down how far their logs are: in some so often that it meets
+    everything else that is done to a log."""
+    chance = random.Random(f"{seed}/upkeep")
+    return {
+        "log.flush.offset.checkpoint.interval.ms": chance.choice(("300", "60000")),
+        "replica.high.watermark.checkpoint.interval.ms": chance.choice(("300", "5000")),
     }
 
 
