@@ -48,10 +48,10 @@ def _usable(text: str) -> bool:
     return bool(text) and all(Path(part).exists() for part in text.split(os.pathsep))
 
 
-def classpath(version: str = DEFAULT_VERSION) -> str:
-    """The classpath of a Kafka release with its tools, resolved by Maven and remembered."""
-    pom = hashlib.sha256((HERE / "pom.xml").read_bytes()).hexdigest()[:8]
-    cached = cache_dir() / f"classpath-{version}-{pom}.txt"
+def resolved(pom: Path, what: str, *options: str) -> str:
+    """The classpath of a pom.xml's dependencies, resolved by Maven and remembered as `what`."""
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    cached = cache_dir() / f"classpath-{what}-{digest}.txt"
     if cached.exists() and _usable(cached.read_text()):
         return cached.read_text()
     maven = shutil.which("mvn")
@@ -63,16 +63,21 @@ def classpath(version: str = DEFAULT_VERSION) -> str:
         "--batch-mode",
         "--quiet",
         "--file",
-        str(HERE / "pom.xml"),
-        f"-Dkafka.version={version}",
+        str(pom),
+        *options,
         f"-Dmdep.outputFile={partial}",
         "dependency:build-classpath",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0 or not partial.exists():
-        skip_or_fail(f"Maven cannot resolve Kafka {version}: {(done.stdout + done.stderr)[-500:]}")
+        skip_or_fail(f"Maven cannot resolve {what}: {(done.stdout + done.stderr)[-500:]}")
     partial.replace(cached)
     return cached.read_text()
+
+
+def classpath(version: str = DEFAULT_VERSION) -> str:
+    """The classpath of a Kafka release with its tools."""
+    return resolved(HERE / "pom.xml", version, f"-Dkafka.version={version}")
 
 
 def compiled(source: str, version: str = DEFAULT_VERSION) -> str:
