@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from broker.cluster_view import Node, node
 from broker.context import BrokerContext
 from broker.group_coordinator import GroupCoordinators
-from broker.group_partition import OFFSETS_TOPIC
+from broker.group_partition import LONGEST_TEXT, OFFSETS_TOPIC
 from broker.group_requests import bounded
 from broker.topic_creation import TopicCreation
 from net.handlers import Api, Request
@@ -65,6 +65,8 @@ def _of_group(
     group_id: str,
     listener: str,
 ) -> _Found:
+    if len(group_id) > LONGEST_TEXT:
+        return _Found(ErrorCode.invalid_request, f"a group id has at most {LONGEST_TEXT} bytes")
     topic = context.image.topic(OFFSETS_TOPIC)
     if topic is None:
         if context.caught_up.is_set():

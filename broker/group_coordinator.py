@@ -60,6 +60,9 @@ class GroupCoordinators:
         within offsets.commit.timeout.ms.
         """
         partition = self._led.get(self.partition_of(group_id))
+        if len(group_id) > LONGEST_TEXT:
+            done(ErrorCode.invalid_request)
+            return
         if partition is None:
             done(self._nobody)
             return

@@ -70,6 +70,8 @@ def test_other_kinds_of_keys(tmp_path):
                 [(error, _, _, message)] = await ask(connection, version, ("t",), 9)
                 assert error is ErrorCode.invalid_request
                 assert "9" in message
+                [(error, node_id, _, _)] = await ask(connection, version, ("x" * 32_001,))
+                assert (error, node_id) == (ErrorCode.invalid_request, -1)
             assert c.controller.image.topic(OFFSETS_TOPIC) is None
 
     asyncio.run(main())

@@ -443,7 +443,8 @@ def test_no_core_sees_a_text_that_no_record_holds(tmp_path):
                 g.shell.ask("g", make, answers.append)
                 assert answers == [answer]
             assert g.ask("é" * 16_001) == [ErrorCode.invalid_request]
-            assert g.ask("x" * 10_000_000) == [ErrorCode.not_coordinator]
+            assert g.ask("x" * 32_001) == [ErrorCode.invalid_request]
+            assert g.ask("x" * 10_000_000) == [ErrorCode.invalid_request]
             assert len(g.cores[0].of(Heartbeat)) == 1
 
     asyncio.run(main())
