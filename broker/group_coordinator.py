@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import structlog
+
 from broker.config import BrokerConfig
 from broker.group_partition import (
     LONGEST_TEXT,
@@ -44,9 +46,12 @@ class GroupCoordinators:
         self.counters = GroupCounters()
         self._image: MetadataImage = EMPTY
         self._topic: TopicImage | None = None
+        # Among how many of its partitions the groups are divided.
+        self._count = 0
         self._known = TopicsKnown(-1, {})
         self._led: dict[int, GroupPartition] = {}
         self._closed = False
+        self._log = structlog.get_logger("broker.groups").bind(node_id=config.node_id)
 
     # -- what handlers ask ---------------------------------------------------------------------
 
@@ -97,11 +102,15 @@ class GroupCoordinators:
 
     def partition_of(self, group_id: str) -> int:
         """The partition of the offsets topic that a group belongs to; -1 without that topic, or for
-        an id that is too long for any group's."""
+        an id that is too long for any group's.
+
+        Partitions that are added while this broker runs don't count until it starts again, as in
+        Kafka: the groups that they would take over have their members and offsets elsewhere.
+        """
         if self._topic is None or len(group_id) > LONGEST_TEXT:
             return -1
         value = java_string_hash(group_id)
-        return (0 if value == _LOWEST_INT else abs(value)) % len(self._topic.partitions)
+        return (0 if value == _LOWEST_INT else abs(value)) % self._count
 
     @property
     def partitions(self) -> list[GroupPartition]:
@@ -134,6 +143,7 @@ class GroupCoordinators:
         if topic is before:
             return
         recreated = topic is None or (before is not None and before.id != topic.id)
+        self._divide(before, topic)
         for index in sorted(self._led):
             partition = None if recreated or topic is None else topic.partitions.get(index)
             if partition is None or not self._goes_on(self._led[index], partition):
@@ -154,6 +164,16 @@ class GroupCoordinators:
                 )
                 self._led[index] = led
                 led.start(self._known)
+
+    def _divide(self, before: TopicImage | None, topic: TopicImage | None) -> None:
+        if topic is None:
+            return
+        if before is None or before.id != topic.id:
+            self._count = len(topic.partitions)
+        elif len(before.partitions) != len(topic.partitions):
+            self._log.warning(
+                "offsets_topic_has_grown", partitions=len(topic.partitions), used=self._count
+            )
 
     def _goes_on(self, led: GroupPartition, partition: PartitionRegistration) -> bool:
         """Whether we lead it still. If more than one epoch has passed since the last image,

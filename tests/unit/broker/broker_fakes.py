@@ -98,7 +98,18 @@ class FakeController:
             t.ConfigRecord(resource_type=2, resource_name=name, name=k, value=v)
             for k, v in (configs or {}).items()
         ]
-        for index in range(partitions):
+        records += self._partitions(topic_id, range(partitions), replicas, directory)
+        self.commit(*records)
+        return topic_id
+
+    def add_partitions(self, name, count, replicas=(1,)):
+        topic = self.image.topic(name)
+        more = range(len(topic.partitions), count)
+        self.commit(*self._partitions(topic.id, more, replicas, UNASSIGNED_DIRECTORY))
+
+    def _partitions(self, topic_id, indexes, replicas, directory):
+        records = []
+        for index in indexes:
             shift = index % len(replicas)
             placed = (*replicas[shift:], *replicas[:shift])
             alive = [r for r in placed if not self.image.broker(r).fenced]
@@ -114,8 +125,7 @@ class FakeController:
                     directories=(directory,) * len(placed),
                 )
             )
-        self.commit(*records)
-        return topic_id
+        return records
 
     def delete_topic(self, name):
         self.commit(t.RemoveTopicRecord(topic_id=self.image.topic(name).id))

@@ -393,6 +393,31 @@ def test_a_group_belongs_to_the_partition_that_java_says(tmp_path):
     asyncio.run(main())
 
 
+def test_groups_move_to_new_partitions_only_with_a_new_start(tmp_path, capsys):
+    """Kafka counts them when a broker starts; a topic that is another has its own number."""
+
+    async def main():
+        async with groups(tmp_path, 2) as g:
+            names = [str(n) for n in range(99)]
+            before = [g.shell.partition_of(name) for name in names]
+            g.c.controller.add_partitions(OFFSETS_TOPIC, 7)
+            await until(lambda: len(g.shell.partitions) == 7)
+            await g.loaded()
+            assert [g.shell.partition_of(name) for name in names] == before
+            assert all(g.ask(name) == ["fine"] for name in names)
+            again = Groups(g.c)
+            assert {again.shell.partition_of(name) for name in names} == set(range(7))
+            g.c.controller.delete_topic(OFFSETS_TOPIC)
+            await until(lambda: not again.shell.partitions)
+            g.c.controller.create_topic(OFFSETS_TOPIC, 3)
+            await until(lambda: len(again.shell.partitions) == 3)
+            assert {again.shell.partition_of(name) for name in names} == set(range(3))
+            again.close()
+
+    asyncio.run(main())
+    assert "offsets_topic_has_grown" in capsys.readouterr().out
+
+
 def test_a_view_of_nothing():
     view = TopicsView(EMPTY)
     assert len(view) == 0
