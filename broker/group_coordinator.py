@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from broker.config import BrokerConfig
+from broker.group_loading import LoadReport
 from broker.group_partition import (
     LONGEST_TEXT,
     OFFSETS_TOPIC,
@@ -52,6 +53,7 @@ class GroupCoordinators:
         self._led: dict[int, GroupPartition] = {}
         self._closed = False
         self._log = structlog.get_logger("broker.groups").bind(node_id=config.node_id)
+        self._report = LoadReport(env, self._log)
 
     # -- what handlers ask ---------------------------------------------------------------------
 
@@ -159,6 +161,7 @@ class GroupCoordinators:
                     self._replicas,
                     self._make_core,
                     self.counters,
+                    self._report,
                     index,
                     partition.leader_epoch,
                 )

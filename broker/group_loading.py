@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker.groups.events import NO_PRODUCER
 from storage.log import Log
@@ -38,6 +38,47 @@ class Part(NamedTuple):
     items: list[Item]
     next_offset: int
     size: int
+
+
+class LoadReport:
+    """What a broker's partitions load, for one line when none is being loaded any more: a broker
+    that starts may lead all of them."""
+
+    def __init__(self, env: Env, log: Any) -> None:
+        self._env = env
+        self._log = log
+        self._loading: dict[int, None] = {}
+        self._began_ms = 0
+        self._loaded: list[int] = []
+        self._records = self._bytes = 0
+
+    def begins(self, partition: int) -> None:
+        if not self._loading and not self._loaded:
+            self._began_ms = self._env.clock.now_ms()
+        self._loading[partition] = None
+
+    def loaded(self, partition: int, records: int, size: int) -> None:
+        self._loaded.append(partition)
+        self._records += records
+        self._bytes += size
+        self.ends(partition)
+
+    def ends(self, partition: int) -> None:
+        """It is loaded, or can't be for now, or is another broker's."""
+        self._loading.pop(partition, None)
+        if self._loading or not self._loaded:
+            return
+        one = {"partition": self._loaded[0]} if len(self._loaded) == 1 else {}
+        self._log.info(
+            "groups_loaded",
+            **one,
+            partitions=len(self._loaded),
+            records=self._records,
+            bytes=self._bytes,
+            took_ms=self._env.clock.now_ms() - self._began_ms,
+        )
+        self._loaded = []
+        self._records = self._bytes = 0
 
 
 async def read_part(env: Env, log: Log, offset: int, end: int, max_bytes: int) -> Part:

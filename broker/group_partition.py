@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import structlog
 
 from broker.config import BrokerConfig
-from broker.group_loading import Item, Stored, read_part
+from broker.group_loading import Item, LoadReport, Stored, read_part
 from broker.groups.effects import Answer, Append, Effect, Log
 from broker.groups.events import (
     Appended,
@@ -94,6 +94,7 @@ class GroupPartition:
         replicas: ReplicaManager,
         make_core: Callable[[], Core],
         counters: GroupCounters,
+        report: LoadReport,
         index: int,
         leader_epoch: int,
     ) -> None:
@@ -101,6 +102,7 @@ class GroupPartition:
         self.leader_epoch = leader_epoch
         self.loaded = False
         self._counters = counters
+        self._report = report
         self._env = env
         self._config = config
         self._replicas = replicas
@@ -242,6 +244,7 @@ class GroupPartition:
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None
+            self._report.ends(self.index)
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -354,6 +357,7 @@ class GroupPartition:
     # -- loading -------------------------------------------------------------------------------
 
     def _begin(self, delay_ms: int) -> None:
+        self._report.begins(self.index)
         self._loading = asyncio.get_running_loop().create_task(
             self._load(delay_ms), name=f"load-groups-{self.index}"
         )
@@ -373,6 +377,7 @@ class GroupPartition:
         while True:
             if delay_ms:
                 await asyncio.sleep(delay_ms / 1000)
+            self._report.begins(self.index)
             try:
                 await self._load_once()
                 return
@@ -381,11 +386,11 @@ class GroupPartition:
             except Exception:  # noqa: BLE001 - reported; this partition's groups have to wait
                 self._log.exception("groups_not_loaded")
             self._counters.load_failures += 1
+            self._report.ends(self.index)
             delay_ms = self._next_backoff_ms()
             self._new_core()
 
     async def _load_once(self) -> None:
-        began_ms = self._env.clock.now_ms()
         replica = await self._open_replica()
         core, log = self._core, replica.log
         assert core is not None
@@ -407,13 +412,7 @@ class GroupPartition:
         self._replica = replica
         replica.watchers[self._look_soon] = None
         self._loaded()
-        self._log.info(
-            "groups_loaded",
-            leader_epoch=self.leader_epoch,
-            records=count,
-            bytes=size,
-            took_ms=self._env.clock.now_ms() - began_ms,
-        )
+        self._report.loaded(self.index, count, size)
 
     async def _until_committed(self, replica: Replica, end: int) -> None:
         """What was loaded is told to clients, and another leader might lack what isn't committed.
