@@ -91,5 +91,6 @@ def write_node(
             node_id=node.id,
             cluster_id=cluster_id,
             levels=new_cluster_levels(),
+            metadata_directory=str(data),
         )
     )

@@ -154,6 +154,7 @@ async def _format_new(env: Env, config: NodeConfig) -> None:
             node_id=config.node_id,
             cluster_id=new_cluster_id(),
             levels=new_cluster_levels(),
+            metadata_directory=config.metadata_log_dir,
         )
 
 
@@ -185,7 +186,9 @@ def _say_ready(node: Node, ready_fd: int | None) -> None:
         doors = f"metrics {node.config.metrics}"
         if node.config.admin is not None:
             doors = f"gRPC {node.config.admin}, {doors}"
-        print(f"pykraft: ready, {node.summary()}; {doors}", file=sys.stderr)
+        line = f"pykraft: ready, {node.summary()}; {doors}"
+        # On a terminal it stands out of the log around it.
+        print(f"\n\033[1m{line}\033[0m\n" if sys.stderr.isatty() else line, file=sys.stderr)
     # What stands at the start stands for long, a large image above all: the collector need not
     # look at it again, which would stop everything for as long as the image is large.
     gc.freeze()

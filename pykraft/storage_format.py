@@ -145,7 +145,8 @@ async def format_directories(
 ) -> None:
     """Formats every directory, or none: KafkaError if one holds a node already.
 
-    `voters` begin a quorum with kraft.version 1; `metadata_directory` is where its log will be.
+    `voters` begin a quorum with kraft.version 1; `metadata_directory` is where its log will be. An
+    empty place is made for it there, so that a start that finds none knows that it was lost.
     """
     records = bootstrap_records(levels)
     for directory in directories:
@@ -161,6 +162,9 @@ async def format_directories(
             f"{directory}/{BOOTSTRAP_CHECKPOINT}", encode_bootstrap(records, wall_ms)
         )
         directory_id = env.ids.uuid()
+        if directory == metadata_directory:
+            env.disk.make_dirs(f"{directory}/{DIRECTORY}")
+            await env.disk.sync_dir(directory)
         if voters is not None and directory == metadata_directory:
             await _write_voters(env, directory, voters, wall_ms)
             voter = voters.get(node_id)
@@ -172,7 +176,5 @@ async def format_directories(
 
 
 async def _write_voters(env: Env, directory: str, voters: VoterSet, wall_ms: int) -> None:
-    env.disk.make_dirs(f"{directory}/{DIRECTORY}")
-    await env.disk.sync_dir(directory)
     data = encode_voters_snapshot(voters, wall_ms)
     await env.disk.replace(f"{directory}/{BOOTSTRAP_SNAPSHOT}", data)

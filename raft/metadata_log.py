@@ -73,8 +73,9 @@ class MetadataLog:
             logger.warning(
                 "metadata_log_begins_empty",
                 directory=self.directory,
-                reason="as it does at a first start; if this node was a voter before, its log is "
-                "lost, and so is what it promised: it has to be replaced",
+                reason="there is none, not even an empty one as `pykraft storage format` makes it; "
+                "if this node was a voter before, its log is lost, and so is what it promised: it "
+                "has to be replaced",
             )
         disk.make_dirs(self.directory)
         await disk.sync_dir(self._parent)

@@ -49,6 +49,22 @@ def test_every_directory_gets_an_identity_and_bootstrap_records():
     ]
 
 
+def test_only_the_metadata_log_gets_an_empty_place():
+    env = memory_env()
+    asyncio.run(
+        format_directories(
+            env,
+            ["/a", "/b"],
+            node_id=7,
+            cluster_id="c1",
+            levels={"metadata.version": 25},
+            metadata_directory="/b",
+        )
+    )
+    places = [env.disk.exists(f"{directory}/__cluster_metadata-0") for directory in ("/a", "/b")]
+    assert places == [False, True]
+
+
 def test_a_formatted_directory_outlives_the_power():
     for seed in range(20):
         env = memory_env()
