@@ -92,6 +92,7 @@ def take(bench: measures.Bench, failures: list[str], *, quick: bool) -> Iterator
     parts.append(partial(million.million, bench))
     parts.append(partial(cleaner.passes, bench, quick=quick))
     parts.append(partial(groups.costs, bench, quick=quick))
+    parts.append(partial(groups.settling, bench))
     parts.append(partial(audit.rates, bench, quick=quick))
     for part in parts:
         try:

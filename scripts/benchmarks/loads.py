@@ -94,7 +94,9 @@ class Side:
 def run_child(script: str, job: dict[str, Any]) -> dict[str, Any]:
     """A script of this folder in its own process; its JSON."""
     command = [sys.executable, "-I", str(HERE / script), json.dumps(job)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         raise BenchFailed(done.stderr.strip()[-800:])
     figures: dict[str, Any] = json.loads(done.stdout)

@@ -177,7 +177,7 @@ def _goal_note(goal: float | None, unit: str, value: float) -> str:
 # -- start and memory -----------------------------------------------------------------------
 
 
-def _start_once(servers: Servers, shape: Shape) -> tuple[str, float]:
+def start_once(servers: Servers, shape: Shape) -> tuple[str, float]:
     """Starts a prepared cluster; seconds from the command to the first acknowledged record."""
     bootstrap = servers.prepare()
     job = json.dumps({"bootstrap": bootstrap, "replicas": shape.replicas})
@@ -207,7 +207,7 @@ def lifecycle(bench: Bench, label: str) -> Iterator[Result]:
         for side, servers in bench.sides(shape):
             bench.say(f"start and memory, {shape.label}, {servers.label}, run {run + 1}")
             try:
-                bootstrap, seconds = _start_once(servers, shape)
+                bootstrap, seconds = start_once(servers, shape)
                 taken.add(side, servers.label, start=seconds)
                 if with_memory:
                     _memory(bench, taken, side, Side(servers, shape, bootstrap, bench.scratch))
@@ -330,7 +330,7 @@ def loaded(bench: Bench, label: str) -> Iterator[Result]:
         for name, servers in bench.sides(shape):
             bench.say(f"starting {servers.label}, {shape.label}")
             stack.callback(servers.stop)
-            bootstrap, _ = _start_once(servers, shape)
+            bootstrap, _ = start_once(servers, shape)
             sides.append((name, Side(servers, shape, bootstrap, bench.scratch)))
         for name, side in sides:
             if name == "theirs" and bench.plan.warm_ups:
