@@ -1,19 +1,24 @@
 """Groups of real consumers on real nodes: members and coordinators die, no record is missed."""
 
+import json
+import subprocess
+import sys
 import threading
 import uuid
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from clusters import running_cluster
 from commit_judge import Progress
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from group_member import Member
 from waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
+GATHERING = Path(__file__).resolve().parents[2] / "scripts" / "benchmarks" / "gathering.py"
 PARTITIONS = 6
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 500,
@@ -72,11 +77,13 @@ class Writer:
 
 
 @contextmanager
-def group_of(count, library, protocol, cluster):
+def group_of(count, library, protocol, cluster, replicas=3):
     """A group's name, a topic, and members that are ended afterwards."""
     topic = group = f"{library}-{protocol}-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 3)], operation_timeout=30)[topic].result()
+    admin.create_topics([NewTopic(topic, PARTITIONS, replicas)], operation_timeout=30)[
+        topic
+    ].result()
     members = [Member(library, protocol, cluster.bootstrap, group, topic) for _ in range(count)]
     try:
         yield topic, group, members
@@ -267,3 +274,108 @@ def test_a_group_changes_the_protocol_and_back_while_it_consumes(cluster, old):
             writer.stop()
         everything = set(range(writer.count))
         wait_until(lambda: consumed(members) == everything, "all was consumed", 60)
+
+
+def wait_until_commits_go_on(*groups):
+    """Until each group has committed something newer of every partition than it had by now."""
+    before = [Progress(members).acknowledged for members in groups]
+
+    def further():
+        now = [Progress(members).acknowledged for members in groups]
+        partitions = range(PARTITIONS)
+        return all(
+            n.get(p, 0) > b.get(p, 0) for n, b in zip(now, before, strict=True) for p in partitions
+        )
+
+    wait_until(further, "newer commits are acknowledged", 90, 0.2)
+
+
+@pytest.mark.ci
+def test_the_topic_of_offsets_grows_and_is_deleted(tmp_path):
+    """As in Kafka: until a broker starts anew, groups stay where they are; without the topic they
+    begin anew, and clients of the consumer protocol are told that there is no such group."""
+    settings = SETTINGS | {"offsets.topic.num.partitions": 3}
+    with (
+        running_cluster(tmp_path, 1, 1, settings) as cluster,
+        group_of(2, "confluent", "cooperative-sticky", cluster, 1) as (topic, group, members),
+        group_of(1, "confluent", "consumer", cluster, 1) as (other_topic, _, other_members),
+    ):
+        writers = [Writer(cluster.bootstrap, name) for name in (topic, other_topic)]
+        try:
+            wait_until_commits_go_on(members, other_members)
+            wait_until(lambda: shared_out(members), "two members share the partitions", 60)
+            admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+            grown = admin.create_partitions([NewPartitions("__consumer_offsets", 50)])
+            grown["__consumer_offsets"].result(60)
+            before = [
+                sum("assigned" in line for line in m.said) for m in (*members, *other_members)
+            ]
+            wait_until_commits_go_on(members, other_members)
+            after = [sum("assigned" in line for line in m.said) for m in (*members, *other_members)]
+            assert after == before, "partitions changed hands"
+            assert Progress(members).problems == Progress(other_members).problems == []
+            begun = [len(member.said) for member in members]
+            admin.delete_topics(["__consumer_offsets"])["__consumer_offsets"].result(60)
+            wait_until(
+                lambda: all(
+                    any("assigned" in line for line in member.said[n:])
+                    for member, n in zip(members, begun, strict=True)
+                ),
+                "the classic members have joined anew",
+                90,
+            )
+            wait_until(lambda: shared_out(members), "they share the partitions", 60)
+            newest = writers[0].count
+            wait_until(
+                lambda: len([n for n in consumed(members) if n > newest]) > 100, "they go on", 90
+            )
+            assert len(described(cluster, group).members) == 2
+            assert min(committed(cluster.bootstrap, group, topic)) > 0
+        finally:
+            for writer in writers:
+                writer.stop()
+        events = {entry["event"] for entry in cluster.log_entries(1)}
+        assert "offsets_topic_has_grown" in events
+        assert "group_coordinator_crashed" not in events
+
+
+@contextmanager
+def gathered(cluster, protocol, members, partitions):
+    """A group whose members all came at once and have their partitions, and the time it took. They
+    speak the protocol without being consumers: so many of those would need a machine of their own.
+    """
+    group = topic = f"many-{protocol}-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    admin.create_topics([NewTopic(topic, partitions, 3)], operation_timeout=60)[topic].result()
+    job = {"bootstrap": cluster.bootstrap, "group": group, "topic": topic, "protocol": protocol}
+    job |= {"members": members, "partitions": partitions, "timeout_s": 120}
+    process = subprocess.Popen(
+        [sys.executable, "-I", str(GATHERING), json.dumps(job)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            said = process.stdout.readline()
+            assert said, process.stderr.read()[-3000:]
+            yield group, json.loads(said)["settle"]
+            process.stdin.close()
+            assert process.wait(60) == 0, process.stderr.read()[-3000:]
+        finally:
+            process.kill()
+    admin.delete_topics([topic])[topic].result()
+
+
+@pytest.mark.parametrize("protocol", ["classic", pytest.param("consumer", marks=pytest.mark.ci)])
+def test_fifty_members_share_two_hundred_partitions(cluster, protocol, record_property):
+    with gathered(cluster, protocol, 50, 200) as (group, settle_s):
+        print(f"\n50 members have 200 partitions after {settle_s:.2f} s ({protocol})")
+        record_property("settle_s", settle_s)
+        found = described(cluster, group)
+        assert (found.state.name, found.type.name) == ("STABLE", protocol.upper())
+        owned = [[p.partition for p in m.assignment.topic_partitions] for m in found.members]
+        assert sorted(map(len, owned)) == [4] * 50
+        assert sorted(p for those in owned for p in those) == list(range(200))
+    assert described(cluster, group).members == []
