@@ -7,6 +7,7 @@ faults    SIGKILL of random nodes of real clusters under acks=all load: no ackno
 network   real nodes on a network cut, late and lossy at random, killed and stopped; what clients
           saw is judged by the simulation's models (--seeds A:B begins at seed A)
 clients   a million records through every client and codec (tests/clients under CI=true)
+foreign   the clients' own test suites, whole (tests/foreign under CI=true)
 corpus    the audits on recorded logs of real Kafka clusters (PYKRAFT_CORPUS)
 metadata  thousands of partitions, killed and started again, door and logs compared
 """
@@ -39,11 +40,12 @@ console = Console(stderr=True)
 PARTS: dict[str, tuple[float, Callable[[Task], Outcome]]] = {
     "corpus": (0.05, partial(pytests.prove, "corpus", pytests.CORPUS)),
     "seeds": (0.15, seeds.prove),
-    "nodes": (0.30, nodes.prove),
+    "nodes": (0.25, nodes.prove),
     "metadata": (0.10, metadata.prove),
     "faults": (0.15, faults.prove),
     "network": (0.15, network.prove),
-    "clients": (0.10, partial(pytests.prove, "clients", pytests.CLIENTS)),
+    "clients": (0.05, partial(pytests.prove, "clients", pytests.CLIENTS)),
+    "foreign": (0.10, partial(pytests.prove, "foreign", pytests.FOREIGN)),
 }
 _SECTION = re.compile(r"(<!-- results -->\n).*?(<!-- end results -->)", re.DOTALL)
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from foreign_suites import Verdict, allowed, complaints, left_out, python_source
+from foreign_suites import Verdict, asked, complaints, left_out, python_source
 
 from pykraft.testing import Cluster
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.ci, pytest.mark.timeout(RUN_S + 3
 def told(tmp_path_factory):
     """What the suite tells, test -> verdict, None for one that wasn't run."""
     source, scratch = python_source("kafka-python"), tmp_path_factory.mktemp(SUITE)
-    (scratch / "allowed").write_text("\n".join(allowed(SUITE)))
+    (scratch / "allowed").write_text("\n".join(asked(SUITE)))
     with Cluster(properties=PROPERTIES) as cluster:
         _run(source, scratch, cluster)
     verdicts = {}
@@ -72,7 +72,7 @@ def test_every_test_of_the_suite_is_on_one_list(told):
     assert not complaints(SUITE, told), f"{len(left_out(SUITE))} are left out"
 
 
-@pytest.mark.parametrize("name", allowed(SUITE))
+@pytest.mark.parametrize("name", asked(SUITE))
 def test_kafka_python(told, name):
     verdict = told.get(name)
     assert verdict is not None, "it did not run"
