@@ -54,8 +54,13 @@ class Migration:
 
     def upgrade(self, group: ClassicGroup) -> Draft:
         """The consumer group that a classic group with members becomes."""
-        self._check_upgrade(group)
-        members = [self._upgraded(group, member) for member in group.members.values()]
+        try:
+            self._check_upgrade(group)
+            members = [self._upgraded(group, member) for member in group.members.values()]
+        except Refused as refused:
+            # Not every client shows its user the message.
+            self._context.log("group_stays_classic", group=group.group_id, reason=refused.message)
+            raise
         draft = Draft(group.group_id, None)
         draft.take_over(group.keys())
         draft.predecessor = group
