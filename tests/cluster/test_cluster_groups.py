@@ -276,6 +276,41 @@ def test_a_group_changes_the_protocol_and_back_while_it_consumes(cluster, old):
         wait_until(lambda: consumed(members) == everything, "all was consumed", 60)
 
 
+def offsets_leaders(cluster):
+    with cluster.admin() as admin:
+        described = admin.describe_topics(["__consumer_offsets"], linearizable=True)
+    return {p["leader"] for p in described["__consumer_offsets"]["partitions"].values()}
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize(
+    ("library", "protocol"),
+    [("confluent", "range"), ("confluent", "consumer"), ("kafka-python", "classic")],
+)
+def test_a_coordinator_that_stood_still_leaves_nobody_behind(cluster, library, protocol):
+    """It stops with its members' requests in hand, others take over, and it goes on."""
+    with group_of(3, library, protocol, cluster) as (topic, group, members):
+        writer = Writer(cluster.bootstrap, topic)
+        try:
+            wait_until(lambda: shared_out(members), "three members share the partitions", 90)
+            coordinator = described(cluster, group).coordinator.id
+            cluster.local.pause([coordinator])
+            try:
+                wait_until(
+                    lambda: coordinator not in offsets_leaders(cluster), "others lead", 60, 0.1
+                )
+            finally:
+                cluster.local.resume([coordinator])
+            wait_until_in_sync(cluster, topic, "__consumer_offsets")
+            wait_until(lambda: shared_out(members), "the three share them again", 90)
+            wait_until_commits_go_on(members)
+        finally:
+            writer.stop()
+        everything = set(range(writer.count))
+        wait_until(lambda: consumed(members) == everything, "all was consumed", 90)
+        assert Progress(members).problems == []
+
+
 @pytest.mark.ci
 def test_a_group_whose_assignor_keeps_data_stays_classic(cluster):
     """librdkafka's cooperative-sticky writes some into every assignment after the first. JVM Kafka
