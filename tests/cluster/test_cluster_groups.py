@@ -7,6 +7,7 @@ import threading
 import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from clusters import running_cluster
@@ -445,3 +446,15 @@ def test_fifty_members_share_two_hundred_partitions(cluster, protocol, record_pr
         assert sorted(map(len, owned)) == [4] * 50
         assert sorted(p for those in owned for p in those) == list(range(200))
     assert described(cluster, group).members == []
+
+
+@pytest.mark.parametrize(("offset", "is_wrong"), [(1, True), (2, False), (3, False), (4, True)])
+def test_who_goes_on_elsewhere_than_committed_is_noticed(offset, is_wrong):
+    """2 is acknowledged, of 3 the member never heard; 1 is read again, 3 would be left out by 4."""
+    one, two = SimpleNamespace(said=[]), SimpleNamespace(said=[])
+    one.said += [{"at": 1, "assigned": [0]}, {"at": 2, "got": [[0, 0, "a"], [0, 1, "b"]]}]
+    one.said += [{"at": 3, "committed": [[0, 2]]}, {"at": 4, "got": [[0, 2, "c"]]}]
+    two.said += [{"at": 5, "assigned": [0]}, {"at": 6, "got": [[0, offset, "d"]]}]
+    progress = Progress([one, two])
+    assert bool(progress.problems) == is_wrong
+    assert (progress.acknowledged, progress.takeovers) == ({0: 2}, 1)
