@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -19,10 +19,12 @@ from broker.group_partition import (
     GroupPartition,
 )
 from broker.group_topics import TopicsView, racks_of
-from broker.groups.events import Event, TopicsKnown
+from broker.groups.events import Event, GroupsConfigured, TopicsKnown
+from broker.groups.settings import GroupOverrides
 from broker.replica_manager import ReplicaManager
+from metadata.configs import group_overrides
 from metadata.delta import ImageDelta
-from metadata.image import EMPTY, MetadataImage, PartitionRegistration, TopicImage
+from metadata.image import EMPTY, GROUP_RESOURCE, MetadataImage, PartitionRegistration, TopicImage
 from wire.apis import ErrorCode
 from wire.java import java_string_hash
 from world.env import Env
@@ -50,6 +52,7 @@ class GroupCoordinators:
         # Among how many of its partitions the groups are divided.
         self._count = 0
         self._known = TopicsKnown(-1, {})
+        self._configured = GroupsConfigured({})
         self._led: dict[int, GroupPartition] = {}
         self._closed = False
         self._log = structlog.get_logger("broker.groups").bind(node_id=config.node_id)
@@ -136,6 +139,7 @@ class GroupCoordinators:
             return
         before, self._image = self._image, image
         self._tell_topics(before, image, delta)
+        self._tell_configs(before, image, delta)
         self._follow(image)
 
     def _follow(self, image: MetadataImage) -> None:
@@ -166,7 +170,7 @@ class GroupCoordinators:
                     partition.leader_epoch,
                 )
                 self._led[index] = led
-                led.start(self._known)
+                led.start(self._known, self._configured)
 
     def _divide(self, before: TopicImage | None, topic: TopicImage | None) -> None:
         if topic is None:
@@ -187,6 +191,25 @@ class GroupCoordinators:
             return False
         led.leader_epoch = partition.leader_epoch
         return True
+
+    def _tell_configs(
+        self, before: MetadataImage, image: MetadataImage, delta: ImageDelta | None
+    ) -> None:
+        if image.configs is before.configs:
+            return
+        changed = image.configs if delta is None or delta.full else delta.configs_changed
+        groups = sorted(name for kind, name in changed if kind == GROUP_RESOURCE)
+        overrides = dict(self._configured.overrides)
+        if changed is image.configs:
+            overrides.clear()
+        for group in groups:
+            overrides[group] = _overrides(group_overrides(image, group))
+        overrides = {group: own for group, own in overrides.items() if any(own)}
+        if overrides == self._configured.overrides:
+            return
+        self._configured = GroupsConfigured(overrides)
+        for partition in self.partitions:
+            partition.groups_configured(self._configured)
 
     def _tell_topics(
         self, before: MetadataImage, image: MetadataImage, delta: ImageDelta | None
@@ -231,6 +254,14 @@ class Gather:
                 self._done(self._outcomes)
 
         return take
+
+
+def _overrides(values: Mapping[str, int]) -> GroupOverrides:
+    return GroupOverrides(
+        values.get("consumer.session.timeout.ms"),
+        values.get("consumer.heartbeat.interval.ms"),
+        values.get("consumer.assignment.interval.ms"),
+    )
 
 
 def _changes(

@@ -22,6 +22,7 @@ from broker.groups.events import (
     AppendFailed,
     Committed,
     Event,
+    GroupsConfigured,
     Loaded,
     Resigned,
     Tick,
@@ -115,6 +116,7 @@ class GroupPartition:
         self._appends: list[Append] = []
         self._deleted: list[str] = []
         self._known: TopicsKnown | None = None
+        self._configured = GroupsConfigured({})
         self._loading: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -125,9 +127,10 @@ class GroupPartition:
 
     # -- what the manager says -----------------------------------------------------------------
 
-    def start(self, known: TopicsKnown) -> None:
+    def start(self, known: TopicsKnown, configured: GroupsConfigured) -> None:
         """Begins to load; until that is done, requests are answered that it is going on."""
         self._known = known
+        self._configured = configured
         self._begin(0)
 
     def resign(self) -> None:
@@ -145,6 +148,11 @@ class GroupPartition:
         """The metadata has other topics now."""
         self._known = known
         self._tell(known)
+
+    def groups_configured(self, configured: GroupsConfigured) -> None:
+        """Other things are set for single groups now."""
+        self._configured = configured
+        self._tell(configured)
 
     def topics_deleted(self, names: tuple[str, ...]) -> None:
         """These topics are gone."""
@@ -368,6 +376,8 @@ class GroupPartition:
         self._mark = -1
         if self._known is not None:
             self._tell(self._known._replace(changed=None))
+        if self._configured.overrides:
+            self._tell(self._configured)
 
     def _next_backoff_ms(self) -> int:
         wait_ms, self._backoff_ms = self._backoff_ms, min(self._backoff_ms * 2, _MAX_BACKOFF_MS)

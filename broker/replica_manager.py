@@ -32,7 +32,13 @@ from broker.tasks import OnFatal
 from broker.topic_settings import TopicSettings
 from broker.waits import WakeQueue
 from metadata.delta import ImageDelta
-from metadata.image import EMPTY, TOPIC_RESOURCE, MetadataImage, PartitionRegistration
+from metadata.image import (
+    BROKER_RESOURCE,
+    EMPTY,
+    TOPIC_RESOURCE,
+    MetadataImage,
+    PartitionRegistration,
+)
 from storage.log_dir import LogDirectory
 from wire.apis import ErrorCode
 from wire.errors import FatalError
@@ -282,7 +288,7 @@ class ReplicaManager:
 
     def _configs_changed(self, delta: ImageDelta) -> None:
         topics = [name for kind, name in delta.configs_changed if kind == TOPIC_RESOURCE]
-        everything = len(topics) < len(delta.configs_changed)
+        everything = any(kind == BROKER_RESOURCE for kind, _ in delta.configs_changed)
         self._settings_changed([r for r in self._by_id.values() if everything or r.topic in topics])
 
     def _settings_changed(self, replicas: list[Replica]) -> None:

@@ -10,8 +10,14 @@ from controller import eligible_replicas
 from controller.configs import MIN_ISR
 from controller.context import Context, Result
 from controller.events import ApiRequest
-from metadata.configs import TOPIC, validate_dynamic_broker_config, validate_topic_configs
-from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from metadata.configs import (
+    GROUP,
+    TOPIC,
+    validate_dynamic_broker_config,
+    validate_group_configs,
+    validate_topic_configs,
+)
+from metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from metadata.records import ConfigRecord, Record
 from wire.errors import ErrorCode, KafkaError
 from wire.hot.alter_configs import ConfigsResponse, ResourceOutcome
@@ -20,14 +26,14 @@ _MAX_VALUE_LENGTH = 32_767  # Kafka's limit for a string in a record
 
 
 class Resource(NamedTuple):
-    """A thing with configs: type 2 is a topic, 4 a broker ("" for all of them)."""
+    """A thing with configs: type 2 is a topic, 4 a broker ("" for all of them), 32 a group."""
 
     type: int
     name: str
 
 
 def check_resource(context: Context, resource: Resource) -> None:
-    """KafkaError unless it is of a kind that has configs here, and exists."""
+    """KafkaError unless it is of a kind that has configs here, and exists; a group need not."""
     name = resource.name
     if resource.type == TOPIC_RESOURCE:
         if context.image.topic(name) is None:
@@ -36,11 +42,14 @@ def check_resource(context: Context, resource: Resource) -> None:
             )
     elif resource.type == BROKER_RESOURCE:
         _check_broker(context, name)
+    elif resource.type == GROUP_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.invalid_request, "There are no configs of all groups")
     else:
         raise KafkaError(
             ErrorCode.invalid_request,
-            f"Resource type {resource.type} has no configs here: topics ({TOPIC_RESOURCE}) and "
-            f"brokers ({BROKER_RESOURCE}) have",
+            f"Resource type {resource.type} has no configs here: topics ({TOPIC_RESOURCE}), "
+            f"brokers ({BROKER_RESOURCE}) and groups ({GROUP_RESOURCE}) have",
         )
 
 
@@ -65,7 +74,7 @@ def change_records(
 ) -> list[Record]:
     """Records that set (or with None remove) these keys, after the outcome has been validated.
 
-    A topic's unchanged values need no record. A broker's are written all the same, as Kafka does.
+    Unchanged values need no record. A broker's are written all the same, as Kafka does.
     """
     if MIN_ISR in changes:
         eligible_replicas.check_change(
@@ -84,6 +93,14 @@ def change_records(
     if resource.type == TOPIC_RESOURCE:
         # What another version left behind and nobody touches now must not stand in the way.
         validate_topic_configs({k: v for k, v in outcome.items() if k in changes or k in TOPIC})
+    elif resource.type == GROUP_RESOURCE:
+        config = context.config
+        validate_group_configs(
+            {k: v for k, v in outcome.items() if k in changes or k in GROUP},
+            context.image,
+            config.static,
+            config.node_id,
+        )
     else:
         for key, value in sorted(changes.items()):
             if value is not None or key not in current:

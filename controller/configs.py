@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from controller.config import ControllerConfig
 from metadata.configs import (
+    GROUP,
     NODE,
     TOPIC,
     ConfigDef,
@@ -15,10 +16,12 @@ from metadata.configs import (
     effective_topic_config,
     topic_value,
 )
-from metadata.image import TOPIC_RESOURCE, MetadataImage
+from metadata.image import GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
 
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
 MIN_ISR = "min.insync.replicas"
+
+_DEFINITIONS = {TOPIC_RESOURCE: TOPIC, GROUP_RESOURCE: GROUP}
 
 
 class TopicConfig(NamedTuple):
@@ -70,4 +73,4 @@ def default_text(resource_type: int, name: str) -> str | None:
 
 
 def _definition(resource_type: int, name: str) -> ConfigDef | None:
-    return (TOPIC if resource_type == TOPIC_RESOURCE else NODE).get(name)
+    return _DEFINITIONS.get(resource_type, NODE).get(name)

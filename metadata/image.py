@@ -18,6 +18,7 @@ from metadata.records.schema import ZERO_UUID
 from metadata.records.types import AccessControlEntryRecord, DelegationTokenRecord
 from metadata.registrations import (
     BROKER_RESOURCE,
+    GROUP_RESOURCE,
     TOPIC_RESOURCE,
     BrokerRegistration,
     ControllerRegistration,
@@ -33,6 +34,7 @@ from wire.control import ControlType
 __all__ = [
     "BROKER_RESOURCE",
     "EMPTY",
+    "GROUP_RESOURCE",
     "METADATA_VERSION",
     "TOPIC_RESOURCE",
     "BrokerRegistration",

@@ -11,6 +11,7 @@ from metadata.records.types import Endpoint, Feature
 
 TOPIC_RESOURCE = 2
 BROKER_RESOURCE = 4
+GROUP_RESOURCE = 32
 
 QuotaKey = tuple[tuple[str, str | None], ...]
 """A quota's entity: its (type, name) parts sorted by type; name None is the default entity."""

@@ -9,11 +9,13 @@ from broker.groups.effects import Answer, Append, Effect, Log, Producer, StoredR
 from broker.groups.events import Request, Topic
 from broker.groups.group import Group
 from broker.groups.refusals import failed_append
-from broker.groups.settings import GroupSettings
+from broker.groups.settings import GroupOverrides, GroupSettings
 from broker.groups.speculation import Outcome, Speculation, Versioned
 from broker.groups.timers import Timers
 from wire.errors import ErrorCode
 from wire.group_records import GroupKey, GroupValue, encode_key, encode_value
+
+_NO_OVERRIDES = GroupOverrides()
 
 
 def stored(key: GroupKey, value: GroupValue | None) -> StoredRecord:
@@ -40,6 +42,7 @@ class Context:
         "groups",
         "new_uuid",
         "now_ms",
+        "overrides",
         "settings",
         "speculation",
         "timers",
@@ -55,9 +58,25 @@ class Context:
         self.groups: Versioned[str, Group] = Versioned(self.speculation)
         # The topics of the newest metadata image, by name.
         self.topics: Mapping[str, Topic] = {}
+        self.overrides: Mapping[str, GroupOverrides] = {}
         self.now_ms = 0
         self.wall_ms = 0
         self.effects: list[Effect] = []
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """Of the members of a consumer group."""
+        own = self.overrides.get(group_id, _NO_OVERRIDES).session_timeout_ms
+        return self.settings.group_consumer_session_timeout_ms if own is None else own
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """What the members of a consumer group are told."""
+        own = self.overrides.get(group_id, _NO_OVERRIDES).heartbeat_interval_ms
+        return self.settings.group_consumer_heartbeat_interval_ms if own is None else own
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        """Between two targets of a consumer group, at least."""
+        own = self.overrides.get(group_id, _NO_OVERRIDES).assignment_interval_ms
+        return self.settings.group_consumer_assignment_interval_ms if own is None else own
 
     def append(self, records: Sequence[StoredRecord], producer: Producer | None = None) -> None:
         """Have the records appended as one batch; what was changed since the last append stands

@@ -86,6 +86,7 @@ class GroupCoordinator:
             e.Committed: lambda ev: context.speculation.committed(ev.high_watermark),
             e.TransactionEnded: self._offsets.end_transaction,
             e.TopicsKnown: self._topics_known,
+            e.GroupsConfigured: self._groups_configured,
             e.TopicsDeleted: lambda ev: self._offsets.topics_deleted(ev.topics),
             e.Tick: lambda ev: context.timers.run(context.now_ms),
             e.Resigned: self._resigned,
@@ -161,6 +162,10 @@ class GroupCoordinator:
             if isinstance(group, ClassicGroup):
                 self._rebalances.disband(group, ErrorCode.not_coordinator)
         self._context.speculation.abandon(ErrorCode.not_leader_or_follower)
+
+    def _groups_configured(self, event: e.GroupsConfigured) -> None:
+        """It counts from the next heartbeat on."""
+        self._context.overrides = event.overrides
 
     def _topics_known(self, event: e.TopicsKnown) -> None:
         self._context.topics = event.topics

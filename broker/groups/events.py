@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from uuid import UUID
 
+from broker.groups.settings import GroupOverrides
 from wire.errors import ErrorCode
 
 UNKNOWN_GENERATION = -1
@@ -447,6 +448,12 @@ class TopicsKnown(NamedTuple):
     changed: tuple[str, ...] | None = None
 
 
+class GroupsConfigured(NamedTuple):
+    """What is set for single groups, of all that have anything, by group id."""
+
+    overrides: Mapping[str, GroupOverrides]
+
+
 class TopicsDeleted(NamedTuple):
     """Topics of these names are gone, and with them what was committed for them."""
 
@@ -483,6 +490,7 @@ WorldEvent = (
     | Committed
     | TransactionEnded
     | TopicsKnown
+    | GroupsConfigured
     | TopicsDeleted
     | Tick
     | Resigned

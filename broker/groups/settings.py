@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 from broker.config import StaticValues
 
 MINUTE_MS = 60_000
+
+
+class GroupOverrides(NamedTuple):
+    """What is set for one consumer group in place of the broker's; None where nothing is."""
+
+    session_timeout_ms: int | None = None
+    heartbeat_interval_ms: int | None = None
+    assignment_interval_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

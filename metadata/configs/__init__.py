@@ -1,8 +1,9 @@
-"""Configuration definitions of topics and nodes, and how a value in force is found."""
+"""Configuration definitions of topics, groups and nodes, and how a value in force is found."""
 
 from metadata.configs.definition import ConfigDef, ConfigType, Scope, Synonym, Update
 from metadata.configs.lookup import (
     DEFINITIONS,
+    GROUP,
     NODE,
     TOPIC,
     Candidate,
@@ -11,18 +12,22 @@ from metadata.configs.lookup import (
     StaticConfig,
     broker_value,
     effective_broker_config,
+    effective_group_config,
     effective_topic_config,
+    group_overrides,
     parse_topic_config,
     reference_markdown,
     to_text,
     topic_value,
     topic_values,
     validate_dynamic_broker_config,
+    validate_group_configs,
     validate_topic_configs,
 )
 
 __all__ = [
     "DEFINITIONS",
+    "GROUP",
     "NODE",
     "TOPIC",
     "Candidate",
@@ -36,12 +41,15 @@ __all__ = [
     "Update",
     "broker_value",
     "effective_broker_config",
+    "effective_group_config",
     "effective_topic_config",
+    "group_overrides",
     "parse_topic_config",
     "reference_markdown",
     "to_text",
     "topic_value",
     "topic_values",
     "validate_dynamic_broker_config",
+    "validate_group_configs",
     "validate_topic_configs",
 ]

@@ -42,6 +42,7 @@ class Scope(Enum):
 
     TOPIC = "topic"
     NODE = "node"
+    GROUP = "group"
 
 
 class Update(Enum):
@@ -53,8 +54,8 @@ class Update(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """A node configuration that gives a topic configuration its default; its value times
-    `factor` is the topic's (hours and minutes to milliseconds)."""
+    """A node configuration that gives a topic's or group's configuration its default; its value
+    times `factor` is that (hours and minutes to milliseconds)."""
 
     name: str
     factor: int = 1

@@ -1,4 +1,5 @@
-"""DescribeConfigs 1-4: topics, all brokers, one node, with synonyms and texts (KIP-226, KIP-569).
+"""DescribeConfigs 1-4: topics, groups, all brokers, one node, with synonyms and texts (KIP-226,
+KIP-569).
 
 The same answer comes from brokers and controllers (KIP-919), each from its committed image.
 """
@@ -11,14 +12,16 @@ from typing import Any
 
 from metadata.configs.definition import Scope, Update
 from metadata.configs.lookup import (
+    GROUP,
     NODE,
     TOPIC,
     Effective,
     Source,
     effective_broker_config,
+    effective_group_config,
     effective_topic_config,
 )
-from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from metadata.topic_names import check_topic_name
 from wire.apis import ApiKey, is_flexible
 from wire.errors import ErrorCode, KafkaError
@@ -103,11 +106,15 @@ def _in_force(
                 ErrorCode.unknown_topic_or_partition, f"There is no topic named {name!r}"
             )
         return [effective_topic_config(key, image, static, name, node_id) for key in sorted(TOPIC)]
+    if kind == GROUP_RESOURCE:
+        if not name:
+            raise KafkaError(ErrorCode.invalid_request, "A group's name must not be empty")
+        return [effective_group_config(key, image, static, name, node_id) for key in sorted(GROUP)]
     if kind != BROKER_RESOURCE:
         raise KafkaError(
             ErrorCode.invalid_request,
-            f"Resource type {kind} has no configs here: topics ({TOPIC_RESOURCE}) and brokers "
-            f"({BROKER_RESOURCE}) have",
+            f"Resource type {kind} has no configs here: topics ({TOPIC_RESOURCE}), brokers "
+            f"({BROKER_RESOURCE}) and groups ({GROUP_RESOURCE}) have",
         )
     if not name:
         return _dynamic_default(effective_broker_config(key, image, {}) for key in sorted(NODE))

@@ -7,14 +7,16 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from metadata.configs.definition import ConfigDef, Update, Value, to_text
+from metadata.configs.group_overrides import GROUP_CONFIGS
 from metadata.configs.node import NODE_CONFIGS
 from metadata.configs.topic import TOPIC_CONFIGS
-from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
+from metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from wire.errors import ErrorCode, KafkaError
 
 TOPIC: Final[dict[str, ConfigDef]] = {d.name: d for d in TOPIC_CONFIGS}
 NODE: Final[dict[str, ConfigDef]] = {d.name: d for d in NODE_CONFIGS}
-DEFINITIONS: Final[tuple[ConfigDef, ...]] = (*NODE_CONFIGS, *TOPIC_CONFIGS)
+GROUP: Final[dict[str, ConfigDef]] = {d.name: d for d in GROUP_CONFIGS}
+DEFINITIONS: Final[tuple[ConfigDef, ...]] = (*NODE_CONFIGS, *TOPIC_CONFIGS, *GROUP_CONFIGS)
 
 
 class Source(IntEnum):
@@ -25,6 +27,7 @@ class Source(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Candidate(NamedTuple):
@@ -102,6 +105,37 @@ def validate_topic_configs(overrides: Mapping[str, str | None]) -> None:
         )
 
 
+def validate_group_configs(
+    overrides: Mapping[str, str],
+    image: MetadataImage,
+    static: Mapping[str, str],
+    node_id: int | None = None,
+) -> None:
+    """Check a group's overrides, each alone, by the bounds that nodes set, and together;
+    KafkaError(INVALID_CONFIG)."""
+    values: dict[str, Any] = {
+        name: broker_value(f"group.{name}", image, static, node_id) for name in GROUP
+    }
+    for name in sorted(overrides):
+        definition = GROUP.get(name)
+        if definition is None:
+            raise _invalid(f"Unknown group config name: {name}")
+        values[name] = definition.parse(overrides[name])
+        what = name.removeprefix("consumer.")
+        low, high = (
+            broker_value(f"group.consumer.{bound}.{what}", image, static, node_id)
+            for bound in ("min", "max")
+        )
+        if not low <= values[name] <= high:
+            raise _invalid(f"{name} is {values[name]}: here it must be {low} to {high}")
+    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    if overrides and values[session] <= values[heartbeat]:
+        raise _invalid(
+            f"{session} is {values[session]}: it must be more than {heartbeat}, which is "
+            f"{values[heartbeat]}"
+        )
+
+
 def validate_dynamic_broker_config(name: str, text: str | None) -> None:
     """Check one change of a broker's or of all brokers' configuration (text None removes it);
     KafkaError(INVALID_CONFIG) where it is unknown, fixed at start, or has a bad value."""
@@ -150,17 +184,15 @@ def _node_candidates(
     return found
 
 
-def _topic_candidates(
+def _candidates(
     definition: ConfigDef,
     image: MetadataImage,
     static: Mapping[str, str],
     broker_id: int | None,
-    topic: str,
+    override: Candidate,
 ) -> list[Candidate]:
-    found = []
-    override = image.config(TOPIC_RESOURCE, topic).get(definition.name)
-    if override is not None:
-        found.append(Candidate(definition.name, override, Source.TOPIC))
+    """`override` is the topic's or group's own, without a text where there is none."""
+    found = [] if override.text is None else [override]
     places = [*_dynamic(image, broker_id), (static, Source.STATIC_BROKER)]
     for synonym in definition.synonyms:
         for values, source in places:
@@ -193,7 +225,26 @@ def effective_topic_config(
     definition = TOPIC.get(name)
     if definition is None:
         raise _invalid(f"Unknown topic config name: {name}")
-    return _effective(definition, _topic_candidates(definition, image, static, broker_id, topic))
+    text = image.config(TOPIC_RESOURCE, topic).get(name)
+    override = Candidate(name, text, Source.TOPIC)
+    return _effective(definition, _candidates(definition, image, static, broker_id, override))
+
+
+def effective_group_config(
+    name: str,
+    image: MetadataImage,
+    static: Mapping[str, str],
+    group: str,
+    broker_id: int | None = None,
+) -> Effective:
+    """A group's configuration in force on a broker, as `effective_topic_config`; whether there is
+    such a group doesn't matter."""
+    definition = GROUP.get(name)
+    if definition is None:
+        raise _invalid(f"Unknown group config name: {name}")
+    text = image.config(GROUP_RESOURCE, group).get(name)
+    override = Candidate(name, text, Source.GROUP)
+    return _effective(definition, _candidates(definition, image, static, broker_id, override))
 
 
 def effective_broker_config(
@@ -237,6 +288,17 @@ def broker_value(
     return _value(effective_broker_config(name, image, static, broker_id))
 
 
+def group_overrides(image: MetadataImage, group: str) -> dict[str, Any]:
+    """What is set for a group itself, parsed, by name; what our rules refuse is left out."""
+    found: dict[str, Any] = {}
+    for name, text in sorted(image.config(GROUP_RESOURCE, group).items()):
+        try:
+            found[name] = GROUP[name].parse(text)
+        except (KeyError, KafkaError):
+            continue
+    return found
+
+
 def topic_values(
     image: MetadataImage, static: Mapping[str, str], topic: str, broker_id: int | None = None
 ) -> dict[str, Any]:
@@ -245,9 +307,9 @@ def topic_values(
 
 
 def reference_markdown() -> str:
-    """All definitions as two Markdown tables, for the docs page."""
+    """All definitions as Markdown tables, for the docs page."""
     lines = []
-    for title, definitions in (("Nodes", NODE), ("Topics", TOPIC)):
+    for title, definitions in (("Nodes", NODE), ("Topics", TOPIC), ("Groups", GROUP)):
         lines += [f"## {title}", "", "| name | type | default | meaning |", "|---|---|---|---|"]
         for name in sorted(definitions):
             one = definitions[name]
@@ -260,6 +322,7 @@ def reference_markdown() -> str:
 
 __all__ = [
     "DEFINITIONS",
+    "GROUP",
     "NODE",
     "TOPIC",
     "Candidate",
@@ -268,12 +331,15 @@ __all__ = [
     "StaticConfig",
     "broker_value",
     "effective_broker_config",
+    "effective_group_config",
     "effective_topic_config",
+    "group_overrides",
     "parse_topic_config",
     "reference_markdown",
     "to_text",
     "topic_value",
     "topic_values",
     "validate_dynamic_broker_config",
+    "validate_group_configs",
     "validate_topic_configs",
 ]

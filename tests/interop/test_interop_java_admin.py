@@ -105,6 +105,22 @@ def test_configs(shared_cluster, tool):
     assert "num.partitions=" in said
 
 
+def test_configs_of_groups(tool):
+    name, configs = f"configured-{tool.version}", CONFIGS[tool.version]
+    alter = f"{configs} --alter --group {name}"
+    # Without --all the older tool asks for ListConfigResources, which isn't there.
+    describe = f"{configs} --describe --group {name} --all"
+    code, said = tool(f"{alter} --add-config consumer.session.timeout.ms=50000")
+    assert (code, said) == (0, f"Completed updating config for group {name}.")
+    own = "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000"
+    tool(describe, lambda code, said: code == 0 and own in said)
+    code, said = tool(f"{alter} --add-config consumer.session.timeout.ms=1")
+    assert code == 1
+    assert "InvalidConfigurationException" in said
+    assert tool(f"{alter} --delete-config consumer.session.timeout.ms")[0] == 0
+    tool(describe, lambda code, said: "consumer.session.timeout.ms=45000" in said)
+
+
 def test_quorum_and_versions(shared_cluster, tool):
     code, said = tool(f"{QUORUM} describe --status")
     assert code == 0

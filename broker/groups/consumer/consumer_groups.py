@@ -47,9 +47,9 @@ class ConsumerGroups:
 
     def loaded(self) -> None:
         """The log is replayed: all members are waited for."""
-        timeout_ms = self._context.settings.group_consumer_session_timeout_ms
-        for _, group in self._context.groups.items():
+        for group_id, group in self._context.groups.items():
             if isinstance(group, ConsumerGroup):
+                timeout_ms = self._context.session_timeout_ms(group_id)
                 self._coordination.sessions.resume(group, timeout_ms)
 
     def topics_known(self, known: TopicsKnown) -> None:

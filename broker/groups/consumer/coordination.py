@@ -63,7 +63,7 @@ class Coordination:
         self.context.append([stored(key, value) for key, value in draft.records])
         if draft.predecessor is not None:
             self.migration.leave_behind(draft.predecessor)
-            timeout_ms = self.context.settings.group_consumer_session_timeout_ms
+            timeout_ms = self.context.session_timeout_ms(draft.group_id)
             self.sessions.resume(draft.group, timeout_ms)
         if draft.successor is not None:
             self.migration.begin(draft.successor, rebalance=draft.rebalances)
@@ -142,7 +142,7 @@ class Coordination:
     def assign(self, draft: Draft) -> None:
         """Compute a new target if there has to be one, and it is time."""
         group, wall_ms = draft.group, self.context.wall_ms
-        interval_ms = self.context.settings.group_consumer_assignment_interval_ms
+        interval_ms = self.context.assignment_interval_ms(draft.group_id)
         if group.epoch > group.target_epoch and may_compute(group, interval_ms, wall_ms):
             compute(draft, self.topics, ASSIGNORS[self.assignor_of(group)], wall_ms)
 

@@ -51,7 +51,7 @@ class Heartbeats:
     # -- staying -----------------------------------------------------------------------------------
 
     def _beat(self, request: ConsumerGroupHeartbeat) -> tuple[Draft, ConsumerBeaten]:
-        steps, settings = self._coordination, self._context.settings
+        steps, context = self._coordination, self._context
         draft = self._draft(request)
         steps.refuse_if_full(draft.group, request.member_id, request.instance_id)
         member_id = request.member_id or to_text(self._context.new_uuid())
@@ -60,7 +60,7 @@ class Heartbeats:
         steps.assign(draft)
         after = steps.reconcile(draft, member_id, request.owned, subscription_changed=changed)
         steps.sessions.heard(
-            request.group_id, member_id, settings.group_consumer_session_timeout_ms
+            request.group_id, member_id, context.session_timeout_ms(request.group_id)
         )
         tell = (
             request.member_epoch == JOINING_EPOCH
@@ -72,7 +72,7 @@ class Heartbeats:
             None,
             member_id,
             after.epoch,
-            settings.group_consumer_heartbeat_interval_ms,
+            context.heartbeat_interval_ms(request.group_id),
             told(after.assigned) if tell else None,
         )
 

@@ -133,10 +133,17 @@ def test_describe_configs(tmp_path):
             )
             values = {c.name: c.value for c in broker.results[0].configs}
             assert values["node.id"] == "1"
+            group = await s.call(
+                ApiKey.DESCRIBE_CONFIGS, version, lambda m: request(m, 32, "any", None)
+            )
+            values = {c.name: (c.value, c.read_only) for c in group.results[0].configs}
+            assert values["consumer.session.timeout.ms"] == ("45000", False)
+            assert len(values) == 3
             for kind, name, error in (
                 (2, "absent", ErrorCode.unknown_topic_or_partition),
                 (2, "no/name", ErrorCode.invalid_topic_exception),
                 (4, "77", ErrorCode.invalid_request),
+                (32, "", ErrorCode.invalid_request),
                 (99, "x", ErrorCode.invalid_request),
             ):
                 bad = await s.call(

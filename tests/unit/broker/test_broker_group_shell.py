@@ -14,6 +14,7 @@ from broker.groups.events import (
     Appended,
     AppendFailed,
     Committed,
+    GroupsConfigured,
     Heartbeat,
     Loaded,
     Resigned,
@@ -22,6 +23,7 @@ from broker.groups.events import (
     TopicsDeleted,
     TopicsKnown,
 )
+from broker.groups.settings import GroupOverrides
 from metadata.image import EMPTY
 from metadata.records import types as t
 from wire.apis import ErrorCode
@@ -363,6 +365,37 @@ def test_topics_are_told(tmp_path):
             await until(lambda: core.of(TopicsDeleted))
             assert core.told[-1] == TopicsDeleted(("t",))
             assert "t" not in core.of(TopicsKnown)[-1].topics
+
+    asyncio.run(main())
+
+
+def test_what_is_set_for_groups_is_told(tmp_path):
+    async def main():
+        async with groups(tmp_path) as g:
+            [core] = g.cores
+
+            def config(name, value, kind=32):
+                record = t.ConfigRecord(
+                    resource_type=kind, resource_name="g", name=name, value=value
+                )
+                g.c.controller.commit(record)
+
+            config("consumer.session.timeout.ms", "50000")
+            await until(lambda: core.of(GroupsConfigured))
+            expected = GroupsConfigured({"g": GroupOverrides(session_timeout_ms=50_000)})
+            assert core.told[-1] == expected
+            # Of topics, or unknown here.
+            config("retention.ms", "1", kind=2)
+            config("share.session.timeout.ms", "50000")
+            again = Groups(g.c)
+            await again.loaded()
+            kinds = [type(one) for one in again.cores[0].told]
+            assert kinds.index(GroupsConfigured) < kinds.index(Loaded)
+            assert again.cores[0].of(GroupsConfigured) == [expected]
+            config("consumer.session.timeout.ms", None)
+            await until(lambda: len(again.cores[0].of(GroupsConfigured)) > 1)
+            assert again.cores[0].of(GroupsConfigured) == [expected, GroupsConfigured({})]
+            again.close()
 
     asyncio.run(main())
 

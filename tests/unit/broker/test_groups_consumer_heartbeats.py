@@ -7,6 +7,7 @@ import pytest
 from consumer_scene import AWAY, ConsumerScene, settle, topic_id
 
 from broker.groups import events as e
+from broker.groups.settings import GroupOverrides
 from wire.errors import ErrorCode
 from wire.group_records import decode
 
@@ -307,6 +308,46 @@ def test_sessions_end_when_nothing_is_heard():
     it.advance(100_000)
     assert it.group().is_empty
     assert it.core.next_deadline_ms() is None or it.core.next_deadline_ms() > it.now_ms
+
+
+def test_a_group_has_times_of_its_own_from_the_next_heartbeat_on():
+    it = scene()
+    a, other = it.consumer("a"), it.consumer("b", group_id="h")
+    a.join()
+    other.join()
+    own = GroupOverrides(session_timeout_ms=60_000, heartbeat_interval_ms=9_000)
+    it.tell(e.GroupsConfigured({"g": own}))
+    assert a.beat().heartbeat_interval_ms == 9_000
+    assert other.beat().heartbeat_interval_ms == 5_000
+    it.advance(59_000)
+    assert list(it.group().members) == ["a"]
+    assert it.group("h").is_empty
+    it.advance(2_000)
+    assert it.group().is_empty
+
+
+def test_the_members_of_a_loaded_group_have_its_own_time():
+    it = scene()
+    it.consumer("a").join()
+    own = e.GroupsConfigured({"g": GroupOverrides(session_timeout_ms=60_000)})
+    for told, session_ms in (((e.Loaded(),), 45_000), ((own, e.Loaded()), 60_000)):
+        core = it.loaded_copy()
+        for event in told:
+            core.handle(event, it.now_ms, it.wall_ms)
+        assert core.next_deadline_ms() == it.now_ms + session_ms
+
+
+def test_a_groups_own_interval_between_targets():
+    it = scene(group_consumer_assignment_interval_ms=1_000)
+    it.tell(e.GroupsConfigured({"g": GroupOverrides(assignment_interval_ms=0)}))
+    a, b = it.consumer("a"), it.consumer("b", group_id="h")
+    a.join()
+    b.join()
+    c, d = it.consumer("c"), it.consumer("d", group_id="h")
+    c.join()
+    d.join()
+    assert it.group().target_epoch == it.group().epoch
+    assert it.group("h").target_epoch < it.group("h").epoch
 
 
 def test_who_does_not_give_up_in_time_is_put_out():

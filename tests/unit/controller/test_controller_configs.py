@@ -3,7 +3,7 @@
 import pytest
 from controller_scene import Scene
 
-from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 
@@ -138,6 +138,30 @@ def test_brokers_one_and_all(scene):
     assert of(scene, BROKER_RESOURCE, "") == {"log.retention.ms": "8"}
     refused = change(scene, ("node.id", SET, "8"), kind=BROKER_RESOURCE, name="")
     assert refused.error_code is E.invalid_config
+
+
+def test_groups_need_not_be_there(scene):
+    """What is refused is what a JVM 4.4.0 refuses."""
+    name, kind = "consumer.session.timeout.ms", GROUP_RESOURCE
+
+    def told(*item, group="g"):
+        return change(scene, item, kind=kind, name=group)
+
+    assert told(name, SET, "50000").error_code is E.none
+    before = scene.end_offset
+    assert told(name, SET, "50000").error_code is E.none
+    assert scene.end_offset == before
+    refused = told(name, SET, "44999")
+    assert refused.error_code is E.invalid_config
+    assert "45000 to 60000" in refused.error_message
+    assert told(name, APPEND, "50000").error_code is E.invalid_config
+    assert told("share.session.timeout.ms", SET, "50000").error_code is E.invalid_config
+    assert told(name, SET, "50000", group="").error_code is E.invalid_request
+    assert of(scene, kind, "g") == {name: "50000"}
+    assert replace(scene, {"consumer.heartbeat.interval.ms": "6000"}, kind=kind, name="g")
+    assert of(scene, kind, "g") == {"consumer.heartbeat.interval.ms": "6000"}
+    assert told("consumer.heartbeat.interval.ms", DELETE, None).error_code is E.none
+    assert of(scene, kind, "g") == {}
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from metadata.configs import (
     DEFINITIONS,
+    GROUP,
     NODE,
     TOPIC,
     ConfigType,
@@ -18,12 +19,15 @@ from metadata.configs import (
     Update,
     broker_value,
     effective_broker_config,
+    effective_group_config,
     effective_topic_config,
+    group_overrides,
     parse_topic_config,
     reference_markdown,
     topic_value,
     topic_values,
     validate_dynamic_broker_config,
+    validate_group_configs,
     validate_topic_configs,
 )
 from metadata.configs.definition import to_text
@@ -44,11 +48,58 @@ def with_configs(*items):
 
 
 def test_names_are_unique_and_defaults_are_allowed() -> None:
-    assert len(TOPIC) + len(NODE) == len(DEFINITIONS)
+    assert len(TOPIC) + len(NODE) + len(GROUP) == len(DEFINITIONS)
     for definition in DEFINITIONS:
         assert definition.help.endswith(".")
         if definition.default is not None:
             assert definition.parse(definition.default_text) == definition.default
+
+
+def test_groups_have_the_defaults_of_their_brokers() -> None:
+    for definition in GROUP.values():
+        [synonym] = definition.synonyms
+        assert NODE[synonym.name].default == definition.default
+
+
+def test_a_groups_own_value_wins() -> None:
+    name, static = "consumer.session.timeout.ms", {"group.consumer.session.timeout.ms": "47000"}
+    image = with_configs((32, "g", name, "50000"), (32, "g", "later.setting", "1"))
+    own = effective_group_config(name, image, static, "g", 1)
+    assert (own.text, own.source) == ("50000", Source.GROUP)
+    assert [(c.name, c.text, int(c.source)) for c in own.candidates] == [
+        (name, "50000", 8),
+        (f"group.{name}", "47000", 4),
+        (f"group.{name}", "45000", 5),
+    ]
+    assert effective_group_config(name, image, static, "h", 1).text == "47000"
+    assert group_overrides(image, "g") == {name: 50_000}
+    assert group_overrides(with_configs((32, "g", name, "soon")), "g") == {}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "static", "words"),
+    [
+        ({"consumer.session.timeout.ms": "44999"}, {}, "45000 to 60000"),
+        ({"consumer.heartbeat.interval.ms": "15001"}, {}, "5000 to 15000"),
+        ({"consumer.assignment.interval.ms": "-1"}, {}, "at least 0"),
+        (
+            {"consumer.session.timeout.ms": "50000"},
+            {"group.consumer.max.session.timeout.ms": "49000"},
+            "45000 to 49000",
+        ),
+        (
+            {"consumer.session.timeout.ms": "5000"},
+            {"group.consumer.min.session.timeout.ms": "1"},
+            "more than consumer.heartbeat.interval.ms, which is 5000",
+        ),
+        ({"share.session.timeout.ms": "50000"}, {}, "share.session.timeout.ms"),
+    ],
+)
+def test_what_a_group_may_not_have(overrides, static, words) -> None:
+    with pytest.raises(KafkaError) as caught:
+        validate_group_configs(overrides, EMPTY, static)
+    assert caught.value.code is ErrorCode.invalid_config
+    assert words in caught.value.message
 
 
 def test_synonyms_exist_and_agree_with_the_topics_default() -> None:
