@@ -305,6 +305,8 @@ async def commits(t):
             await t.fetch(f"simple {version}", fetching, group, strange=True)
             if fetching >= 2:
                 await t.fetch(f"simple {version}, all", fetching, group, everything=True)
+    longest = ((0, 1, "x" * 4096), (1, 1, "x" * 4097), (2, 1, "é" * 4096))
+    await t.commit("metadata of any length", 9, "simple-9", partitions=longest)
     for version in (8, 9, 10):
         await t.fetch("several", version, "simple-2", "simple-9", "nobody")
     for version in (9, 10):
