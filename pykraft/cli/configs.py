@@ -1,10 +1,10 @@
-"""`pykraft configs`: what is set for a topic or broker, and changing it."""
+"""`pykraft configs`: what is set for a topic, broker or consumer group, and changing it."""
 
 from __future__ import annotations
 
 import argparse
 
-from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE
+from metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from pykraft.cli import CommandError, door
 
 
@@ -27,11 +27,14 @@ def _resource(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--topic", metavar="NAME")
     which.add_argument("--broker", metavar="ID", type=int)
     which.add_argument("--all-brokers", action="store_true", help="the default of every broker")
+    which.add_argument("--group", metavar="NAME", help="a consumer group (KIP-848)")
 
 
 def _named(options: argparse.Namespace) -> tuple[int, str]:
     if options.topic is not None:
         return TOPIC_RESOURCE, options.topic
+    if options.group is not None:
+        return GROUP_RESOURCE, options.group
     return BROKER_RESOURCE, "" if options.all_brokers else str(options.broker)
 
 

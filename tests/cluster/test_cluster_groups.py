@@ -458,3 +458,13 @@ def test_who_goes_on_elsewhere_than_committed_is_noticed(offset, is_wrong):
     progress = Progress([one, two])
     assert bool(progress.problems) == is_wrong
     assert (progress.acknowledged, progress.takeovers) == ({0: 2}, 1)
+
+
+def test_a_group_has_times_of_its_own_by_the_command_line(cluster):
+    setting = ("--set", "consumer.session.timeout.ms=7000")
+    shown = cluster.pykraft("configs", "alter", "--group", "patient", *setting)
+    assert shown.split("\n")[1].split() == ["consumer.session.timeout.ms", "7000", "GROUP"]
+    told = cluster.pykraft("configs", "alter", "--group", "", *setting, code=1)
+    assert "INVALID_REQUEST" in told
+    gone = ("--delete", "consumer.session.timeout.ms")
+    assert "7000" not in cluster.pykraft("configs", "alter", "--group", "patient", *gone)
