@@ -15,7 +15,7 @@ from commit_judge import Progress
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from group_member import Member
-from waiting import wait_until
+from waiting import NotInTime, wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -99,6 +99,15 @@ def shared_out(members):
     owned = sorted(p for member in members for p in member.owns)
     fair = -(-PARTITIONS // len(members))
     return owned == list(range(PARTITIONS)) and all(len(m.owns) <= fair for m in members)
+
+
+def wait_until_shared(members, what, timeout_s):
+    """Until they are `shared_out`; if not, what each said last is told."""
+    try:
+        wait_until(lambda: shared_out(members), what, timeout_s)
+    except NotInTime as error:
+        told = [(m.process.poll(), m.owns, m.said[-3:]) for m in members]
+        raise AssertionError(f"{error}; members (code, owns, said): {told!r:.3000}") from error
 
 
 def consumed(members):
@@ -222,7 +231,7 @@ def test_every_broker_is_restarted_and_members_go_on_where_they_committed(
                 alive.pop(0).leave()
                 members.append(Member(library, protocol, cluster.bootstrap, group, topic))
                 alive.append(members[-1])
-                wait_until(lambda: shared_out(alive), "those who are in share them", 90)
+                wait_until_shared(alive, "those who are in share them", 90)
                 cluster.start(broker)
                 wait_until_in_sync(cluster, topic, "__consumer_offsets")
                 wait_until(

@@ -64,7 +64,11 @@ def confluent(protocol, bootstrap, group, topic):
     consumer.subscribe([topic], on_assign=assigned, on_revoke=revoked, on_lost=revoked)
     try:
         while True:
-            messages = [m for m in consumer.consume(COMMIT_EVERY, 0.2) if m.error() is None]
+            found = consumer.consume(COMMIT_EVERY, 0.2)
+            errors = [str(m.error()) for m in found if m.error() is not None]
+            if errors:
+                say(errors=errors)
+            messages = [m for m in found if m.error() is None]
             if not messages:
                 continue
             got = [(m.partition(), m.offset(), m.value().decode()) for m in messages]
