@@ -128,7 +128,7 @@ def test_an_error_of_the_simulation_itself_is_a_failure_of_its_seed(simulate, ca
 
 @pytest.mark.parametrize("shape", ["0+1", "0+2", "1+1", "2+2", "1+3"])
 def test_small_clusters_have_faults_that_they_can_bear(simulate, capsys, shape):
-    words = ["--seeds", "0:2", "--steps", "2500", "--workers", "1", "--json"]
+    words = ["--seeds", "0:2", "--steps", "5000", "--workers", "1", "--json"]
     assert simulate.main([*words, "--nodes", shape]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["failures"] == []
