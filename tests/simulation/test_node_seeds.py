@@ -78,7 +78,7 @@ from simulation.plan import KINDS, Cast, draw
 from simulation.trial import run_trial
 times = {"flip": 6, "sync": 8, "clock": 10, "slow": 12, "lose": 14, "stall": 16, "member": 20}
 times |= {"cut": 26, "isolate": 30, "full": 34, "fail_sync": 38, "pause": 44, "kill": 54}
-times |= {"restart": 60, "power": 66, "ops": 74, "roll": 82}
+times |= {"restart": 60, "power": 66, "clients": 70, "ops": 74, "roll": 82}
 cast, some = Cast((101, 102, 103), (1, 2, 3)), {}
 for seed in range(100):
     for fault in draw(seed, cast, start_ms=0, end_ms=1):
