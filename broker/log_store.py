@@ -6,7 +6,8 @@ is read or written any more, and what lies in the others goes on.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from uuid import UUID
 
 from metadata.image import MetadataImage
@@ -129,7 +130,8 @@ class LogStore:
             raise DirectoryOffline(f"the log directory of {topic}-{index} is offline")
         self._opening[directory.path] = self._opening.get(directory.path, 0) + 1
         try:
-            return await self._open_in(directory, topic, topic_id, index, config)
+            with _all_there(directory):
+                return await self._open_in(directory, topic, topic_id, index, config)
         except DiskError as error:
             if isinstance(error, DiskFull) and self.is_last(directory):
                 raise NoRoom(str(error)) from error
@@ -154,7 +156,8 @@ class LogStore:
         directory = stored.directory
         if self.is_online(directory):
             try:
-                await directory.delete_log(stored.topic, stored.index, delay_ms)
+                with _all_there(directory):
+                    await directory.delete_log(stored.topic, stored.index, delay_ms)
             except DiskError as error:
                 self.fail(directory, error)
 
@@ -208,7 +211,8 @@ class LogStore:
         full: DiskFull | None = None
         for directory in self.online:
             try:
-                await work(directory)
+                with _all_there(directory):
+                    await work(directory)
             except DiskFull as error:
                 full = error
             except DiskError as error:
@@ -232,7 +236,9 @@ class LogStore:
         failed: DiskError | None = None
         for directory in self.directories:
             try:
-                await directory.close(clean=self.is_online(directory), broker_epoch=broker_epoch)
+                with _all_there(directory):
+                    online = self.is_online(directory)
+                    await directory.close(clean=online, broker_epoch=broker_epoch)
             except DiskError as error:
                 failed = error
         if failed is not None:
@@ -263,3 +269,12 @@ class LogStore:
         return min(
             self.online, key=lambda d: len(d.logs) + self._opening.get(d.path, 0), default=None
         )
+
+
+@contextmanager
+def _all_there(directory: LogDirectory) -> Iterator[None]:
+    """What a log directory had and has no more, it has lost: its disk failed, or went."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise DiskError(error.filename or directory.path, "find", "it is gone") from error

@@ -65,15 +65,18 @@ class Flusher:
     async def flush(self, end_offset: int) -> None:
         """Raise the recovery point to `end_offset`, the log's end now. Calls may overlap.
 
-        Raises SyncFailed: nothing may be assumed durable then; LogClosed where the log was closed
-        meanwhile.
+        Raises SyncFailed: nothing may be assumed durable then; another DiskError where the disk is
+        gone; LogClosed where the log was closed meanwhile.
         """
         flush = _Flush(end_offset)
         self._flushes.append(flush)
         try:
             await self._sync_files()
             self.recovery_point = max(self.recovery_point, flush.target)
-        except (DiskError, FileNotFoundError):
+        except FileNotFoundError as error:
+            self._check_open()
+            raise DiskError(self._directory, "sync", "a file of it is gone") from error
+        except DiskError:
             self._check_open()
             raise
         finally:

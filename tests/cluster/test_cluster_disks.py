@@ -212,16 +212,16 @@ def test_what_was_led_from_a_directory_that_is_gone_is_led_by_others(tmp_path):
         wait_until(
             lambda: all(len(p["isr"]) == 2 for p in partitions().values()), "all in sync", 20
         )
-        lost = tmp_path / "node-2-b"
-        there = {path.name.rpartition("-")[2] for path in lost.glob("t-*")}
-        led = {index for index, p in partitions().items() if p["leader"] == 2}
-        assert len(led) == 8
-        assert 0 < len(there) < 8
         wait_until(
             lambda: all(len(set(p["directories"])) == 2 for p in partitions().values()),
             "the controller knows the directories",
             20,
         )
+        lost = tmp_path / "node-2-b"
+        there = {path.name.rpartition("-")[2] for path in lost.glob("t-*")}
+        led = {index for index, p in partitions().items() if p["leader"] == 2}
+        assert len(led) == 8
+        assert 0 < len(there) < 8
         producer = Producer(
             {"bootstrap.servers": f"127.0.0.1:{ports[1][0]}", "acks": "all", "log_level": 0}
         )

@@ -184,3 +184,44 @@ def test_damage_found_at_start_is_told(tmp_path):
             assert values_of(got.records) == [b"3"]
 
     asyncio.run(main())
+
+
+def test_a_directory_that_is_gone_has_failed_whoever_misses_it_first():
+    """Each of what is done to a directory now and then, alone: nothing else notices before it."""
+
+    async def main(miss):
+        async with cluster("/memory", ()) as c:
+            c.media[1] = Media()
+            broker = await c.start_broker(1, directories=2)
+            first, lost, _, kept = await placed(c, broker)
+            connection = await c.connect(1)
+            for index in lost + kept:
+                await produce(connection, "t", index, batch(b"a"))
+            first.env.disk.rename(first.path, f"{first.path}-gone")
+            await miss(broker, first, lost)
+            await until(lambda: offline_told(c) == [first.meta.directory_id])
+            for index in lost:
+                answer = await fetch(connection, "t", index, 0)
+                assert answer.error_code == ErrorCode.kafka_storage_error
+            for index in kept:
+                answer = await produce(connection, "t", index, batch(b"b"))
+                assert answer.error_code is ErrorCode.none
+            assert c.fatal == []
+
+    async def flush(broker, first, lost):
+        await broker.replicas.flush()
+
+    async def flush_names(broker, first, lost):
+        for log in first.logs.values():
+            log._flusher.directory_changed = True
+            log._flusher._epochs.dirty = False
+        await broker.replicas.flush()
+
+    async def checkpoint(broker, first, lost):
+        await broker.replicas.checkpoint_high_watermarks()
+
+    async def delete(broker, first, lost):
+        await broker.store.delete(broker.replicas.find("t", None, lost[0]).stored)
+
+    for miss in (flush, flush_names, checkpoint, delete):
+        asyncio.run(main(miss))
