@@ -2,6 +2,7 @@
 
 seeds     new seeds of the quorum core's simulation, on all processors
 nodes     new seeds of whole nodes in virtual time, on all processors
+canaries  nodes broken on purpose: the simulation has to notice each
 faults    SIGKILL of random nodes of real clusters under acks=all load: no acknowledged record
           lost, offsets in order, metadata logs sound and of one history
 network   real nodes on a network cut, late and lossy at random, killed and stopped; what clients
@@ -40,7 +41,8 @@ console = Console(stderr=True)
 PARTS: dict[str, tuple[float, Callable[[Task], Outcome]]] = {
     "corpus": (0.05, partial(pytests.prove, "corpus", pytests.CORPUS)),
     "seeds": (0.15, seeds.prove),
-    "nodes": (0.25, nodes.prove),
+    "nodes": (0.20, nodes.prove),
+    "canaries": (0.05, partial(pytests.prove, "canaries", pytests.CANARIES)),
     "metadata": (0.10, metadata.prove),
     "faults": (0.15, faults.prove),
     "network": (0.15, network.prove),

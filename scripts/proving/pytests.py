@@ -13,6 +13,7 @@ from proving.part import Outcome, Task
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = ("tests/clients",)
 FOREIGN = ("tests/foreign",)
+CANARIES = ("tests/simulation/test_node_canaries.py",)
 CORPUS = (
     "tests/unit/spark_audit/test_spark_audit_corpus.py",
     "tests/unit/metadata/test_metadata_corpus.py",
@@ -21,8 +22,8 @@ CORPUS = (
 
 
 def prove(part: str, paths: tuple[str, ...], task: Task) -> Outcome:
-    """Runs the tests under CI=true, other projects' suites whole; their own time limits hold, at
-    least 40 minutes in all."""
+    """Runs the tests under CI=true, other projects' suites and the canaries whole; their own time
+    limits hold, at least 40 minutes in all."""
     outcome = Outcome(part)
     there = [path for path in paths if (ROOT / path).exists()]
     task.say(f"{part}: {', '.join(there)}")
@@ -30,7 +31,7 @@ def prove(part: str, paths: tuple[str, ...], task: Task) -> Outcome:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", *there],
             cwd=ROOT,
-            env={**os.environ, "CI": "true", "PYKRAFT_FOREIGN": "all"},
+            env={**os.environ, "CI": "true", "PYKRAFT_FOREIGN": "all", "PYKRAFT_CANARIES": "all"},
             capture_output=True,
             text=True,
             timeout=max(2400.0, task.left_s),
