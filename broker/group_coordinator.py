@@ -69,10 +69,10 @@ class GroupCoordinators:
         `waits` is for requests that wait for other members: the others have to be answered
         within offsets.commit.timeout.ms.
         """
-        partition = self._led.get(self.partition_of(group_id))
         if len(group_id) > LONGEST_TEXT:
             done(ErrorCode.invalid_request)
             return
+        partition = self._led.get(self.partition_of(group_id))
         if partition is None:
             done(self._nobody)
             return

@@ -20,8 +20,8 @@ CI_SHARES = (
 
 
 def _hunted():
-    if os.environ.get("PYKRAFT_CANARIES") == "all":
-        return OTHERS
+    if os.environ.get("PYKRAFT_CANARIES") == "all" or os.environ.get("CI") != "true":
+        return OTHERS  # skipped, without CI: a user's machine need not have git
     command = ["git", "rev-parse", "HEAD"]
     done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True)
     return OTHERS[int(done.stdout.strip()[:7] or "0", 16) % CI_SHARES :: CI_SHARES]
