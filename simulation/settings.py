@@ -73,6 +73,12 @@ def group_properties(seed: int, brokers: int) -> dict[str, str]:
     }
 
 
+def pace(seed: int) -> int:
+    """How many usual pauses a seed's data clients rest between calls: more faults
+    a call, and more seeds an hour, in most; load in some."""
+    return random.Random(f"{seed}/pace").choice((1, 3, 3, 3))
+
+
 def newer_protocol(seed: int) -> bool:
     """Whether the seed's group speaks the consumer protocol (KIP-848), not the classic one."""
     return random.Random(f"{seed}/protocol").random() < 0.5

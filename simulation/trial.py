@@ -21,12 +21,13 @@ from metadata.records.types import NO_LEADER
 from simulation import settings
 from simulation.checks import Violation, require
 from simulation.checks.watcher import Watcher
-from simulation.clients.admin import CONFIG, AdminClient, create_topic
+from simulation.clients.admin import AdminClient, create_topic
 from simulation.clients.links import Client, Links, NoAnswer, NotSent
 from simulation.clients.operator import Operator
 from simulation.clients.records import Consumer, Producer
 from simulation.cluster import BROKER_PORT, CONTROLLER_PORT
 from simulation.compacted_work import CompactedWork
+from simulation.door import active_controllers, door
 from simulation.group_work import GroupWork
 from simulation.history import History, Outcome
 from simulation.models import records, topics
@@ -36,7 +37,6 @@ from simulation.plan import Cast, Plan, draw
 from simulation.run import Simulation, UnexpectedError
 from simulation.saboteur import Saboteur
 from wire.apis import ApiKey, ErrorCode
-from wire.uuids import to_text
 
 CHAOS_BEGINS_MS = 5_000
 CHAOS_ENDS_MS = 112_000
@@ -187,6 +187,7 @@ class Trial:
             return
         self.saboteur.heal()
         self.groups.be_calm()
+        self._set_pace(1)
         self._converge()
         self._stay_calm()
         self._read_back()
@@ -278,6 +279,11 @@ class Trial:
         for one in (*more, *self.groups.members):
             self.clients.append(one)
             self._spawn(one.name, one.run())
+        self._set_pace(settings.pace(self.seed))
+
+    def _set_pace(self, pace: int) -> None:
+        for client in self.clients:
+            client.pace = pace
 
     def _admin(self, name: str, *, every_ms: int, changes: bool) -> AdminClient:
         _, env = self.simulation.client_env(name)
@@ -287,7 +293,7 @@ class Trial:
             self.controllers,
             self.brokers,
             self.history,
-            self._door(name),
+            door(self.simulation, list(self.controllers), name),
             every_ms=every_ms,
             changes=changes,
             newest_led=self._newest_led,
@@ -353,63 +359,13 @@ class Trial:
         self._spawn(name, consumer.run())
         return consumer
 
-    # -- the active controller's door ----------------------------------------------------------
-
-    def _door(self, client: str) -> Callable[[str], Any]:
-        """Linearizable reads, as the gRPC door answers them (that lies outside the simulation):
-        the active controller confirms its majority, then its committed image is read."""
-        loop, env = self.simulation.client_env(client)
-
-        async def read(name: str) -> tuple[str, str | None] | None:
-            await asyncio.sleep(env.chance.uniform(0.0002, 0.003))
-            active = [n for n in self.controllers if self._is_active(n)]
-            if not active:
-                raise NotSent("nobody is active")
-            machine = self.simulation.machine(env.chance.choice(active))
-            node = machine.node
-            assert machine.loop is not None
-            assert node is not None
-            answer: asyncio.Future[Any] = loop.create_future()
-
-            async def confirmed() -> tuple[str, str | None] | None:
-                await node.confirm_read()
-                topic = node.image.topic(name)
-                if topic is None:
-                    return None
-                return to_text(topic.id), node.image.topic_config(name).get(CONFIG)
-
-            def ask() -> None:
-                task = asyncio.get_running_loop().create_task(confirmed(), name="door")
-                task.add_done_callback(done)
-
-            def done(task: asyncio.Task[Any]) -> None:
-                error = None if task.cancelled() else task.exception()
-                result = None if error is not None or task.cancelled() else task.result()
-                loop.call_from_kernel(deliver, error, result)
-
-            def deliver(error: BaseException | None, result: Any) -> None:
-                if answer.done():
-                    return
-                if error is not None:
-                    answer.set_exception(NoAnswer(str(error)))
-                else:
-                    answer.set_result(result)
-
-            machine.loop.call_from_kernel(ask)
-            found: tuple[str, str | None] | None = await answer
-            return found
-
-        return read
+    # -- what only the world knows ----------------------------------------------------------------
 
     def _directory_of(self, node_id: int) -> UUID | None:
         node = self.simulation.node(node_id)
         if node is None or node.raft is None:
             return None
         return node.raft.config.directory_id
-
-    def _is_active(self, node_id: int) -> bool:
-        node = self.simulation.node(node_id)
-        return node is not None and node.controller is not None and node.controller.active
 
     # -- after ---------------------------------------------------------------------------------
 
@@ -473,7 +429,7 @@ class Trial:
             # What it lost need not have been committed: then it waits for the log to grow past it.
             if needs_end is not None and needs_end < node.image.last_offset:
                 return f"{machine.name} has not fetched what it lost"
-        active = [n for n in self.controllers if self._is_active(n)]
+        active = active_controllers(self.simulation, self.controllers)
         if len(active) != 1:
             return f"active controllers: {active}"
         if not self.operator.idle:
@@ -592,6 +548,3 @@ def run_trial(
     """Runs one seed, under its own plan or the one given; see Trial."""
     trial = Trial(seed, plan, controllers=controllers, brokers=brokers, telling=telling)
     return trial.run(limit_ms=limit_ms, chaos_steps=chaos_steps)
-
-
-__all__ = ["Trial", "Verdict", "run_trial"]

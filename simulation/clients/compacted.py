@@ -98,7 +98,7 @@ class CompactedReader(Consumer):
     async def run(self) -> None:
         while not self.stopping:
             await self.read_all()
-            await asyncio.sleep(_PAUSE_S * self.chance.uniform(0.5, 1.5))
+            await self.rest(_PAUSE_S, 0.5)
 
     async def read_all(self) -> None:
         """One reading from the start to the high watermark, unless it is closed meanwhile."""

@@ -136,7 +136,8 @@ class GroupMember(Consumer):
                 await self._commit()
             if self.chance.random() < 0.1:
                 await self._look()
-            await asyncio.sleep(_ROUND_S * self.chance.uniform(0.6, 1.4))
+            # Who is silent for longer is taken for dead.
+            await self.rest(_ROUND_S, 0.4, most=2)
 
     async def _accident(self) -> None:
         kind = self.chance.choice(("stall", "stall", "die", "leave"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
@@ -102,10 +103,20 @@ class Client:
         self.links = Links(env, name, nodes)
         self.chance: random.Random = env.chance
         self.stopping = False
+        # How many usual pauses it rests between calls.
+        self.pace = 1
 
     @property
     def now_ms(self) -> int:
         return self.env.clock.now_ms()
+
+    async def rest(self, pause_s: float, spread: float, *, most: int = 10) -> None:
+        """What comes between calls: `pace` pauses, but `most` of them, each `pause_s` long, give or
+        take that part of it."""
+        pauses = 0
+        while pauses < min(self.pace, most):
+            await asyncio.sleep(pause_s * self.chance.uniform(1 - spread, 1 + spread))
+            pauses += 1
 
     def close(self) -> None:
         """Makes no more calls."""

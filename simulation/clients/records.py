@@ -24,6 +24,7 @@ from world.env import Env
 
 _PRODUCE_TIMEOUT_MS = 2_000
 _RETRY_S = 0.15
+_POLL_S = 0.4
 # What an idempotent producer must never be told while nothing acknowledged was lost. With one
 # request in flight its last batch is always among those remembered: it gets its offset again.
 _BROKEN = (
@@ -89,7 +90,7 @@ class Producer(Client):
         """One partition's records: while they wait, the others' go on."""
         pause_s = self._every_ms * self.partitions / 1000
         while not self.stopping:
-            await asyncio.sleep(self.chance.uniform(0.2, 1.8) * pause_s)
+            await self.rest(pause_s, 0.8)
             if not self.stopping and (not self.idempotent or await self._has_id()):
                 await self._send(index)
 
@@ -265,7 +266,7 @@ class Consumer(Client):
             elif once and position.offset >= mark:
                 return
             elif not once:
-                await asyncio.sleep(0.4 * self.chance.uniform(0.5, 1.5))
+                await self.rest(_POLL_S, 0.5)
 
     async def _fetch(self, position: Position) -> int | None:
         """One fetch; the high watermark that it told, None where it failed."""
