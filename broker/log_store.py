@@ -6,8 +6,7 @@ is read or written any more, and what lies in the others goes on.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from metadata.image import MetadataImage
@@ -130,8 +129,7 @@ class LogStore:
             raise DirectoryOffline(f"the log directory of {topic}-{index} is offline")
         self._opening[directory.path] = self._opening.get(directory.path, 0) + 1
         try:
-            with _all_there(directory):
-                return await self._open_in(directory, topic, topic_id, index, config)
+            return await self._open_in(directory, topic, topic_id, index, config)
         except DiskError as error:
             if isinstance(error, DiskFull) and self.is_last(directory):
                 raise NoRoom(str(error)) from error
@@ -156,8 +154,7 @@ class LogStore:
         directory = stored.directory
         if self.is_online(directory):
             try:
-                with _all_there(directory):
-                    await directory.delete_log(stored.topic, stored.index, delay_ms)
+                await directory.delete_log(stored.topic, stored.index, delay_ms)
             except DiskError as error:
                 self.fail(directory, error)
 
@@ -211,8 +208,7 @@ class LogStore:
         full: DiskFull | None = None
         for directory in self.online:
             try:
-                with _all_there(directory):
-                    await work(directory)
+                await work(directory)
             except DiskFull as error:
                 full = error
             except DiskError as error:
@@ -236,9 +232,8 @@ class LogStore:
         failed: DiskError | None = None
         for directory in self.directories:
             try:
-                with _all_there(directory):
-                    online = self.is_online(directory)
-                    await directory.close(clean=online, broker_epoch=broker_epoch)
+                online = self.is_online(directory)
+                await directory.close(clean=online, broker_epoch=broker_epoch)
             except DiskError as error:
                 failed = error
         if failed is not None:
@@ -269,12 +264,3 @@ class LogStore:
         return min(
             self.online, key=lambda d: len(d.logs) + self._opening.get(d.path, 0), default=None
         )
-
-
-@contextmanager
-def _all_there(directory: LogDirectory) -> Iterator[None]:
-    """What a log directory had and has no more, it has lost: its disk failed, or went."""
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise DiskError(error.filename or directory.path, "find", "it is gone") from error

@@ -12,7 +12,7 @@ from storage.log_dir import LogDirectory
 from wire import uuids
 from wire.errors import DamagedFile, FatalError
 from wire.exits import EXIT_BAD_DIRECTORY
-from world.env import AlreadyLocked, DiskError, Env
+from world.env import Absent, AlreadyLocked, DiskError, Env
 
 
 @dataclass(slots=True)
@@ -87,7 +87,7 @@ async def _open(env: Env, path: str) -> LogDirectory:
     """Raises DiskError or DamagedFile where the directory has failed."""
     try:
         env.disk.read_bytes(f"{path}/{META_PROPERTIES}")
-    except FileNotFoundError:
+    except Absent:
         raise FatalError(
             EXIT_BAD_DIRECTORY,
             f"{path} is not formatted ({META_PROPERTIES} is missing): "

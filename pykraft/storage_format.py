@@ -32,7 +32,7 @@ from wire.control import (
 from wire.errors import DecodeError, ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY
 from wire.meta_properties import MetaProperties
-from world.env import Env
+from world.env import Absent, Env
 
 META_PROPERTIES = "meta.properties"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
@@ -111,7 +111,7 @@ def read_bootstrap(env: Env, directory: str) -> list[Record]:
         path = f"{directory}/{name}"
         try:
             data = env.disk.read_bytes(path)
-        except FileNotFoundError:
+        except Absent:
             continue
         return _records_in(data, path)
     return []

@@ -73,9 +73,6 @@ class Flusher:
         try:
             await self._sync_files()
             self.recovery_point = max(self.recovery_point, flush.target)
-        except FileNotFoundError as error:
-            self._check_open()
-            raise DiskError(self._directory, "sync", "a file of it is gone") from error
         except DiskError:
             self._check_open()
             raise

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from wire.index_files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from world.env import Disk, File
+from world.env import Absent, Disk, File
 
 _OFFSET = struct.Struct(">ii")
 _TIME = struct.Struct(">qi")
@@ -255,7 +255,7 @@ def plausible(disk: Disk, offset_path: str, time_path: str, log_bytes: int) -> b
             # All zero is what a JVM that crashed leaves beyond its entries.
             if timestamp < 0 or relative < 0 or (time_bytes > TIME_ENTRY_SIZE and timestamp == 0):
                 return False
-    except FileNotFoundError:
+    except Absent:
         return False
     return True
 

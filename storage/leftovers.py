@@ -8,7 +8,7 @@ from storage.names import base_offset_of
 from storage.segment import IndexIsWrong, Segment
 from wire.batch import BatchHeader
 from wire.errors import DamagedFile
-from world.env import Disk
+from world.env import Absent, Disk
 
 _OWN_TEMPORARY = (names.LEADER_EPOCHS + ".tmp", names.PARTITION_METADATA + ".tmp")
 
@@ -108,7 +108,7 @@ def _last_header(segment: Segment) -> BatchHeader | None:
     """The header of the last batch, which the index leads to, if there is one that is right."""
     try:
         return segment.last_header()
-    except (FileNotFoundError, IndexIsWrong):
+    except (Absent, IndexIsWrong):
         last = None
         for _, header in segment.headers_from(0):
             last = header

@@ -28,7 +28,7 @@ from storage.segment import (
 from storage.txn_index import aborted_entries, aborted_in, cut_aborted, write_aborted
 from wire import checkpoints, partition_metadata
 from wire.errors import DamagedFile
-from world.env import Env
+from world.env import Absent, Env
 from world.slices import run_in_slices
 
 _NO_LIMIT = 2**63 - 1
@@ -165,7 +165,7 @@ class Loader:
         path = self._path(names.PARTITION_METADATA)
         try:
             self.topic_id = partition_metadata.decode(self._disk.read_bytes(path), path)
-        except FileNotFoundError:
+        except Absent:
             return
         except DamagedFile:
             # The owner knows the topic's id and writes it again.
@@ -176,7 +176,7 @@ class Loader:
         path = self._path(names.LEADER_EPOCHS)
         try:
             self.epochs = LeaderEpochs(checkpoints.decode_epochs(self._disk.read_bytes(path), path))
-        except (FileNotFoundError, DamagedFile):
+        except (Absent, DamagedFile):
             self.epochs = LeaderEpochs()
             self.epochs.dirty = True
             return False

@@ -24,7 +24,7 @@ from storage.log import Log
 from wire import checkpoints, clean_shutdown, meta_properties
 from wire.errors import DamagedFile
 from wire.meta_properties import MetaProperties
-from world.env import DiskError, Env, Lock
+from world.env import Absent, Env, Lock
 
 TopicPartition = tuple[str, int]
 
@@ -94,7 +94,7 @@ class LogDirectory:
         try:
             data = disk.read_bytes(self._file(META_PROPERTIES))
             self.meta = meta_properties.decode(data, self._file(META_PROPERTIES))
-        except FileNotFoundError:
+        except Absent:
             self.meta = None
         self._recovery_points = self._read_offsets(RECOVERY_POINTS)
         self._written_points = dict(self._recovery_points)
@@ -104,7 +104,7 @@ class LogDirectory:
         self.high_watermarks = self._read_offsets(HIGH_WATERMARKS)
         try:
             marker = disk.read_bytes(self._file(CLEAN_SHUTDOWN))
-        except FileNotFoundError:
+        except Absent:
             pass
         else:
             self.was_clean = self._has_marker = True
@@ -119,11 +119,8 @@ class LogDirectory:
         is durable. Whoever only looked leaves the directory as clean as it was."""
         async with self._marker:
             if self._has_marker:
-                try:
-                    self.env.disk.remove(self._file(CLEAN_SHUTDOWN))
-                    await self.env.disk.sync_dir(self.path)
-                except FileNotFoundError as error:
-                    raise DiskError(self._file(CLEAN_SHUTDOWN), "remove", "it is gone") from error
+                self.env.disk.remove(self._file(CLEAN_SHUTDOWN))
+                await self.env.disk.sync_dir(self.path)
                 self._has_marker = False
 
     def _file(self, name: str) -> str:
@@ -133,7 +130,7 @@ class LogDirectory:
         path = self._file(name)
         try:
             return checkpoints.decode_offsets(self.env.disk.read_bytes(path), path)
-        except FileNotFoundError:
+        except Absent:
             return {}
         except DamagedFile as damage:
             self.damaged.append(damage)

@@ -7,7 +7,7 @@ from typing import Any
 
 from storage.names import DELETED, SEGMENT_SUFFIXES
 from storage.segment import Segment
-from world.env import Disk
+from world.env import Absent, Disk
 
 
 class Trash:
@@ -47,7 +47,7 @@ class Trash:
     def _remove(self, path: str) -> None:
         try:
             self._disk.remove(path)
-        except FileNotFoundError:
+        except Absent:
             return  # the directory itself was taken out meanwhile
 
     def close(self) -> None:

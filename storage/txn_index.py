@@ -22,7 +22,7 @@ from wire.index_files import (
     encode_txn_entry,
     read_txn_entry,
 )
-from world.env import Disk
+from world.env import Absent, Disk
 
 _MOST_LOADED = 4
 
@@ -121,7 +121,7 @@ def aborted_in(disk: Disk, segment: Segment) -> list[AbortedTxn]:
     path = segment.path(TXN_INDEX)
     try:
         return decode_txn_entries(disk.read_bytes(path), path)
-    except FileNotFoundError:
+    except Absent:
         return []
 
 

@@ -28,6 +28,11 @@ class DiskError(Exception):
         self.reason = reason
 
 
+class Absent(DiskError):
+    """Nothing is there under that path. Where a node relies on it, its disk lost it or was taken
+    away: a failure as any other, unless it looks for this first."""
+
+
 class DiskFull(DiskError):
     """No space, quota or file handle is left; the file is as it was before the call."""
 
@@ -137,11 +142,10 @@ class File(Protocol):
 
 
 class Disk(Protocol):
-    """Names and files. Errors are FileNotFoundError for what is absent, else DiskError."""
+    """Names and files. Errors are DiskError, and Absent of them for what is not there."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing. With `create` an absent file is made, empty; that its
-        directory is absent is a DiskError then."""
+        """Open for reading and writing. With `create` an absent file is made, empty."""
         ...
 
     def read_bytes(self, path: str) -> bytes: ...

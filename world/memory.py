@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from world.env import (
+    Absent,
     AlreadyLocked,
     Buffer,
     ChanceIds,
@@ -424,7 +425,7 @@ class MemoryDisk:
         self._check()
         node = self.media.find(path)
         if node is None:
-            raise FileNotFoundError(path)
+            raise Absent(path, "find", "No such file or directory")
         return node
 
     def _inode(self, path: str) -> _Inode:
@@ -447,10 +448,7 @@ class MemoryDisk:
         self._check()
         if create and self.media.find(path) is None:
             self.media.before_change("create", path, 0, b"")
-            try:
-                directory, name = self._split(path)
-            except FileNotFoundError as error:
-                raise DiskError(path, "open", "No such file or directory") from error
+            directory, name = self._split(path)
             inode = _Inode()
             inode.mtime_ms = self.media.clock.wall_ms()
             directory.change((name, inode))

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from world.env import (
+    Absent,
     AlreadyLocked,
     Buffer,
     ChanceIds,
@@ -45,6 +46,8 @@ def _disk_error(path: str, operation: str, error: OSError) -> DiskError:
     reason = error.strerror or str(error)
     if error.errno in _NO_SPACE:
         return DiskFull(path, operation, reason)
+    if error.errno == errno.ENOENT:
+        return Absent(path, operation, reason)
     return DiskError(path, operation, reason)
 
 
@@ -263,16 +266,12 @@ class RealDisk:
         try:
             return RealFile(self, path, os.open(path, flags, 0o644))
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and not create:
-                raise
             raise _disk_error(path, "open", error) from error
 
     def read_bytes(self, path: str) -> bytes:
         try:
             with open(path, "rb") as file:
                 return file.read()
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise _disk_error(path, "read", error) from error
 
@@ -283,16 +282,21 @@ class RealDisk:
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
-        return os.stat(path).st_size
+        return self._stat(path).st_size
 
     def mtime_ms(self, path: str) -> int:
-        return os.stat(path).st_mtime_ns // 1_000_000
+        return self._stat(path).st_mtime_ns // 1_000_000
+
+    @staticmethod
+    def _stat(path: str) -> os.stat_result:
+        try:
+            return os.stat(path)
+        except OSError as error:
+            raise _disk_error(path, "look at", error) from error
 
     def list_dir(self, path: str) -> list[str]:
         try:
             return sorted(os.listdir(path))
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise _disk_error(path, "list", error) from error
 
@@ -305,16 +309,12 @@ class RealDisk:
     def rename(self, source: str, target: str) -> None:
         try:
             os.replace(source, target)
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise _disk_error(source, f"rename to {target}", error) from error
 
     def remove(self, path: str) -> None:
         try:
             os.remove(path)
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise _disk_error(path, "remove", error) from error
 
@@ -329,8 +329,6 @@ class RealDisk:
     async def sync_dir(self, path: str) -> None:
         try:
             handle = _Handle(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-        except FileNotFoundError:
-            raise
         except OSError as error:
             raise _disk_error(path, "open", error) from error
         await self.sync_handle(handle, path)

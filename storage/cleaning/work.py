@@ -97,12 +97,10 @@ async def clean(log: Log, dirt: Dirt, limits: Limits) -> Pass:
     cleaning = _Cleaning(log, dirt, limits)
     try:
         return await cleaning.run()
-    except (DiskError, FileNotFoundError) as error:
+    except DiskError as error:
         # Files that are closed or gone since somebody took them out are no fault of the disk.
         cleaning.check_whole(error)
-        if isinstance(error, DiskError):
-            raise
-        raise DiskError(log.directory, "clean", f"a file is gone: {error}") from error
+        raise
 
 
 class _Cleaning:

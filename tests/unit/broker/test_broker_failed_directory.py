@@ -2,11 +2,13 @@
 goes on (KIP-112, KIP-858)."""
 
 import asyncio
+from unittest.mock import patch
 
 from broker_fakes import cluster, until
 from structlog.testing import capture_logs
 from test_broker_end_to_end import batch, fetch, produce, values_of
 
+from storage.segment import Segment
 from wire.apis import ErrorCode
 from wire.exits import EXIT_LOG_DIRECTORY_FAILED
 from world.env import DiskError, DiskFull, SyncFailed
@@ -223,5 +225,10 @@ def test_a_directory_that_is_gone_has_failed_whoever_misses_it_first():
     async def delete(broker, first, lost):
         await broker.store.delete(broker.replicas.find("t", None, lost[0]).stored)
 
-    for miss in (flush, flush_names, checkpoint, delete):
+    async def retire(broker, first, lost):
+        # Records without a timestamp are as old as their file.
+        with patch.object(Segment, "largest_timestamp", -1):
+            broker.replicas.delete_retired_segments()
+
+    for miss in (flush, flush_names, checkpoint, delete, retire):
         asyncio.run(main(miss))
