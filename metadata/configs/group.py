@@ -131,7 +131,10 @@ GROUP_ROWS: Final[tuple[Row, ...]] = (
         T.INT,
         5000,
         at_least(1),
-        "Time between the heartbeats of a consumer group's member.",
+        (
+            "Time between the heartbeats of a consumer group's member; a second at most "
+            "while its partitions are about to move."
+        ),
     ),
     (
         "group.consumer.min.heartbeat.interval.ms",

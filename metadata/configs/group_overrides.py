@@ -30,7 +30,10 @@ GROUP_CONFIGS: Final[tuple[ConfigDef, ...]] = (
         "consumer.heartbeat.interval.ms",
         5000,
         at_least(1),
-        "Time between the heartbeats of a member of this consumer group.",
+        (
+            "Time between the heartbeats of a member of this consumer group; a second at most "
+            "while its partitions are about to move."
+        ),
     ),
     _group(
         "consumer.assignment.interval.ms",

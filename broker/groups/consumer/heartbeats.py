@@ -25,6 +25,9 @@ from broker.groups.events import ConsumerBeaten, ConsumerGroupHeartbeat
 from wire.errors import ErrorCode
 from wire.uuids import to_text
 
+# As long as partitions are about to move.
+SOON_MS = 1_000
+
 
 class Heartbeats:
     """The heartbeats of one coordinator's consumer groups."""
@@ -72,9 +75,20 @@ class Heartbeats:
             None,
             member_id,
             after.epoch,
-            context.heartbeat_interval_ms(request.group_id),
+            self._interval_ms(draft, after),
             told(after.assigned) if tell else None,
         )
+
+    def _interval_ms(self, draft: Draft, member: Member) -> int:
+        """When the member is to be back: sooner than usual if it waits for partitions, or if the
+        group has just been assigned anew, since those who came with this one will want a share.
+        Kafka always says the usual, with which members that come together take two of them."""
+        group, context = draft.group, self._context
+        usual_ms = context.heartbeat_interval_ms(draft.group_id)
+        assigned_just_now = 0 <= context.wall_ms - group.target_timestamp < SOON_MS
+        if member.is_at(group.epoch) and not assigned_just_now:
+            return usual_ms
+        return min(usual_ms, SOON_MS)
 
     def _draft(self, request: ConsumerGroupHeartbeat) -> Draft:
         """The group that the request is for, made if it isn't there and a member joins."""
