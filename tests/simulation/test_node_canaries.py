@@ -14,9 +14,8 @@ CANARIES = sorted((Path(__file__).parent / "node_canaries").glob("*.py"))
 QUICK = ("votes_not_synced", "metadata_log_not_synced", "high_watermark_is_own_end")
 OTHERS = [path for path in CANARIES if path.stem not in QUICK]
 FIRST_SEED = 1_000
-CI_SHARES = (
-    3  # with each commit another share of them is hunted; `scripts/prove canaries` hunts all
-)
+# With each commit another share of them is hunted; `scripts/prove canaries` hunts all.
+CI_SHARES = 3
 
 
 def _hunted():
