@@ -225,19 +225,16 @@ class LogStore:
     async def close(self, broker_epoch: int) -> None:
         """Closes all logs cleanly and leaves the clean shutdown marker with this epoch, but in
         directories that are offline; without one (NO_EPOCH: never registered) the logs are as the
-        last clean stop left them, if there was one. Raises the DiskError of the last that could
-        not be."""
+        last clean stop left them, if there was one. A directory that fails at it is offline, too,
+        and not marked as clean."""
         if broker_epoch == NO_EPOCH:
             broker_epoch = self.previous_epoch
-        failed: DiskError | None = None
         for directory in self.directories:
             try:
                 online = self.is_online(directory)
                 await directory.close(clean=online, broker_epoch=broker_epoch)
             except DiskError as error:
-                failed = error
-        if failed is not None:
-            raise failed
+                self.fail(directory, error)
 
     def sizes(self, directory: LogDirectory) -> Iterable[tuple[str, int, int]]:
         """(topic, partition, bytes) of the open logs of a directory, in order."""

@@ -85,6 +85,12 @@ def _check_left(config: NodeConfig, failed: Mapping[str, str]) -> None:
 
 async def _open(env: Env, path: str) -> LogDirectory:
     """Raises DiskError or DamagedFile where the directory has failed."""
+    if not env.disk.exists(path):
+        raise FatalError(
+            EXIT_BAD_DIRECTORY,
+            f"{path} does not exist: is its disk mounted? For a new node `pykraft storage format` "
+            "makes it",
+        )
     try:
         env.disk.read_bytes(f"{path}/{META_PROPERTIES}")
     except Absent:
@@ -116,10 +122,14 @@ async def _identity(env: Env, directory: LogDirectory, config: NodeConfig) -> tu
 
 
 def _check_agreement(identities: dict[str, tuple[str, UUID]]) -> None:
-    clusters = sorted({cluster_id for cluster_id, _ in identities.values()})
-    if len(clusters) > 1:
+    if len({cluster_id for cluster_id, _ in identities.values()}) > 1:
+        of_each = ", ".join(
+            f"{path} of {cluster_id}" for path, (cluster_id, _) in identities.items()
+        )
         raise FatalError(
-            EXIT_BAD_DIRECTORY, f"the log directories are of different clusters: {clusters}"
+            EXIT_BAD_DIRECTORY,
+            f"the log directories are of different clusters: {of_each}; a node's have the same "
+            f"cluster.id in their {META_PROPERTIES}",
         )
     seen: dict[UUID, str] = {}
     for path, (_, directory_id) in identities.items():

@@ -20,7 +20,7 @@ from pykraft.node import Node
 from pykraft.node_config import NodeConfig
 from pykraft.node_files import new_cluster_id
 from wire.errors import FatalError, KafkaError
-from wire.exits import EXIT_CANNOT_LISTEN
+from wire.exits import EXIT_CANNOT_LISTEN, EXIT_METADATA_DISK_FAILED
 from world.env import DiskError, Env
 from world.real import real_env
 
@@ -112,13 +112,12 @@ def raise_file_limit() -> int:
 
 
 async def _stop(node: Node) -> None:
-    """Stops the node; what a failed one can't write any more must not hide why it failed."""
+    """Stops the node; what can't be written any more must not hide why it failed, if it has."""
     try:
         await node.stop()
     except (OSError, DiskError) as error:
-        if node.failure is None:
-            raise
         structlog.get_logger("server").error("not_stopped_cleanly", reason=str(error))
+        node.fail(FatalError(EXIT_METADATA_DISK_FAILED, f"not stopped cleanly: {error}"))
 
 
 async def _check_places(config: NodeConfig) -> None:

@@ -8,6 +8,7 @@ from broker_fakes import cluster, until
 from structlog.testing import capture_logs
 from test_broker_end_to_end import batch, fetch, produce, values_of
 
+from storage.log_dir import CLEAN_SHUTDOWN
 from storage.segment import Segment
 from wire.apis import ErrorCode
 from wire.exits import EXIT_LOG_DIRECTORY_FAILED
@@ -232,3 +233,39 @@ def test_a_directory_that_is_gone_has_failed_whoever_misses_it_first():
 
     for miss in (flush, flush_names, checkpoint, delete, retire):
         asyncio.run(main(miss))
+
+
+def test_a_directory_that_is_gone_when_its_broker_stops_is_offline_and_the_other_is_clean():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1, directories=2)
+            first, lost, second, kept = await placed(c, broker)
+            connection = await c.connect(1)
+            for index in lost + kept:
+                await produce(connection, "t", index, batch(b"a"))
+            first.env.disk.rename(first.path, f"{first.path}-gone")
+            with capture_logs() as logs:
+                await c.stop_broker(1)
+            failed = [entry for entry in logs if entry["event"] == "log_directory_failed"]
+            assert [entry["path"] for entry in failed] == [first.path]
+            assert c.fatal == []
+            disk = media.mount()
+            assert disk.exists(f"{second.path}/{CLEAN_SHUTDOWN}")
+            assert not disk.exists(f"{first.path}-gone/{CLEAN_SHUTDOWN}")
+
+    asyncio.run(main())
+
+
+def test_a_broker_whose_last_directory_is_gone_when_it_stops_says_so():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            c.media[1] = Media()
+            broker = await c.start_broker(1)
+            (only,) = broker.store.directories
+            only.env.disk.rename(only.path, f"{only.path}-gone")
+            await c.stop_broker(1)
+            assert [error.exit_code for error in c.fatal] == [EXIT_LOG_DIRECTORY_FAILED]
+            c.fatal.clear()
+
+    asyncio.run(main())

@@ -256,7 +256,8 @@ def ended_server(folder):
 def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here):
     done = ended_server(here)
     assert done.returncode == EXIT_BAD_DIRECTORY
-    assert "is not formatted" in done.stderr
+    assert f"{here}/data does not exist" in done.stderr
+    assert "`pykraft storage format`" in done.stderr
     assert '"event": "stopped"' in done.stderr
     assert "Traceback" not in done.stderr
 

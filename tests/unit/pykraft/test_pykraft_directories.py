@@ -118,14 +118,14 @@ def test_one_that_is_not_formatted_stops_the_node(home, absent):
     if not absent:
         (home / "b").mkdir()
     reason = refused(home)
-    assert reason.startswith(f"{home}/b is not formatted")
+    assert reason.startswith(f"{home}/b {'does not exist' if absent else 'is not formatted'}")
     assert (home / "b").exists() is not absent
 
 
 def test_one_of_another_node_or_cluster_or_in_use_stops_the_node(home):
     form(home, "other-node", node_id=2)
     form(home, "other-cluster", cluster_id="c2")
-    for other, text in [("other-node", "belongs to node 2"), ("other-cluster", "of different")]:
+    for other, text in [("other-node", "belongs to node 2"), ("other-cluster", f"{home}/b of c2")]:
         shutil.rmtree(home / "b")
         shutil.copytree(home / other, home / "b")
         assert text in refused(home)
