@@ -67,8 +67,14 @@ def run_node(config: NodeConfig, *, ready_fd: int | None, format_if_new: bool) -
 def _tell(ready_fd: int | None, what: str) -> None:
     """The last word in plain text, for a person who started the node by hand."""
     if ready_fd is None:
-        with suppress(OSError):  # a full disk under the log must not change the exit code
-            print(f"pykraft: {what}", file=sys.stderr)
+        _say(f"pykraft: {what}")
+
+
+def _say(line: str) -> None:
+    """Plain text among the log's lines. That nobody reads it any more, or its disk is full, neither
+    ends a node nor changes its exit code, which what `print` holds back would do at the end."""
+    with suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
 async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_new: bool) -> int:
@@ -187,7 +193,7 @@ def _say_ready(node: Node, ready_fd: int | None) -> None:
             doors = f"gRPC {node.config.admin}, {doors}"
         line = f"pykraft: ready, {node.summary()}; {doors}"
         # On a terminal it stands out of the log around it.
-        print(f"\n\033[1m{line}\033[0m\n" if sys.stderr.isatty() else line, file=sys.stderr)
+        _say(f"\n\033[1m{line}\033[0m\n" if sys.stderr.isatty() else line)
     # What stands at the start stands for long, a large image above all: the collector need not
     # look at it again, which would stop everything for as long as the image is large.
     gc.freeze()

@@ -4,9 +4,11 @@ import re
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from pykraft import cli
 from pykraft.cli import quorum
@@ -309,3 +311,36 @@ def test_a_node_that_led_the_last_epoch_ends_with_its_code(here):
     assert done.returncode == EXIT_NO_EPOCH_LEFT
     assert f"epoch {MAX_EPOCH} is the last that there is" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_node_serves_when_nobody_reads_its_log_any_more(here):
+    """As after `pykraft server … 2>&1 | head`."""
+    broker, controller, metrics = free_ports(3)
+    text = NODE.format(data=here / "data").replace("9092", str(broker))
+    text = text.replace("9093", str(controller))
+    (here / "node.properties").write_text(f"{text}pykraft.metrics.listener=127.0.0.1:{metrics}\n")
+    assert cli.main(FORMAT) == 0
+    with subprocess.Popen(
+        [sys.executable, "-m", "pykraft", "server", "node.properties"],
+        cwd=here,
+        env={"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    ) as process:
+        try:
+            process.stderr.readline()
+            process.stderr.close()
+
+            def ready():
+                assert process.poll() is None
+                try:
+                    url = f"http://127.0.0.1:{metrics}/readyz"
+                    return urllib.request.urlopen(url, timeout=5).status == 200
+                except OSError:
+                    return False
+
+            wait_until(ready, "the node is ready", 30)
+            process.terminate()
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
