@@ -28,6 +28,7 @@ from pykraft.node import Node
 from simulation import damage
 from simulation.checks.watcher import Watcher
 from simulation.clients.operator import Change, Operator
+from simulation.door import active_controllers
 from simulation.machine import Machine
 from simulation.plan import ACTIVE, Cast, Fault, Plan, Target
 from simulation.run import Simulation
@@ -121,7 +122,7 @@ class Saboteur:
         if isinstance(target, int):
             return target
         if target == ACTIVE:
-            active = [n for n in self._cast.controllers if self._is_active(n)]
+            active = active_controllers(self._simulation, self._cast.controllers)
             # Several may think so; the newest is the one that matters.
             return max(active, key=self._epoch) if active else self._cast.controllers[0]
         image = self._image()
@@ -129,10 +130,6 @@ class Saboteur:
         if partition is not None and partition.leader != NO_LEADER:
             return partition.leader
         return self._cast.brokers[0]
-
-    def _is_active(self, node_id: int) -> bool:
-        node = self._simulation.node(node_id)
-        return node is not None and node.controller is not None and node.controller.active
 
     def _epoch(self, node_id: int) -> int:
         node = self._simulation.node(node_id)

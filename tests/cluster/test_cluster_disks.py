@@ -17,6 +17,7 @@ from admin.client import AdminClient
 from pykraft.node_files import new_cluster_id
 from pykraft.ports import free_ports
 from pykraft.storage_format import format_directories
+from wire.exits import EXIT_METADATA_DISK_FAILED
 from world.real import real_env
 
 pytestmark = pytest.mark.cluster
@@ -324,3 +325,14 @@ def test_a_broker_starts_without_a_directory_that_cannot_be_opened(tmp_path):
                 20,
             )
             produce("alone", range(8))
+
+
+def test_a_node_that_cannot_write_down_at_its_stop_where_it_was_says_so(tmp_path):
+    ports = {1: free_ports(4)}
+    properties = write_node(tmp_path, 1, "broker,controller", ports, new_cluster_id())
+    metadata_directory = tmp_path / "node-1-a"
+    with pykraft_server(properties, exit_code=EXIT_METADATA_DISK_FAILED):
+        metadata_directory.rename(tmp_path / "gone")
+    told = (tmp_path / "node-1.pykraft.log").read_text().splitlines()
+    assert str(metadata_directory) in told[-1]
+    assert "No such file or directory" in told[-1]

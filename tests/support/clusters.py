@@ -150,8 +150,9 @@ def ended_afterwards(cluster):
 
 
 @contextmanager
-def pykraft_server(config):
-    """`pykraft server CONFIG` in the foreground of its own process, ready; stopped on leaving."""
+def pykraft_server(config, exit_code=0):
+    """`pykraft server CONFIG` in the foreground of its own process, ready; stopped on leaving,
+    when it must end with `exit_code`."""
     log = Path(config).with_suffix(".pykraft.log")
     with log.open("ab") as output:
         begin = output.tell()
@@ -171,7 +172,7 @@ def pykraft_server(config):
         wait_until(ready, f"{config} is ready: see {log}", 30)
         yield process
         process.terminate()
-        assert process.wait(30) == 0, log.read_text(errors="replace")[-4000:]
+        assert process.wait(30) == exit_code, log.read_text(errors="replace")[-4000:]
     finally:
         if process.poll() is None:
             process.kill()
