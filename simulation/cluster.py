@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,19 @@ def _spec(node_id: int, roles: tuple[str, ...]) -> NodeSpec:
     )
 
 
+class Quorum(Enum):
+    """How a quorum begins; all but the first have voters that may change (kraft.version 1)."""
+
+    STATIC = "voters by configuration"
+    INITIAL = "all are initial voters"
+    ADDED = "one stands alone, and an operator adds the others"
+    JOINING = "one stands alone, and the others join by themselves, whenever they don't vote"
+
+
 class Cluster:
     """The machines of one cluster, formatted; `start` starts a node on each.
 
-    `properties` are added to every node's. `dynamic` is a quorum with kraft.version 1, whose voters
-    may change; `levels` are those of features beside metadata.version.
+    `properties` are added to every node's; `levels` are those of features beside metadata.version.
     """
 
     def __init__(
@@ -60,23 +69,31 @@ class Cluster:
         properties: Mapping[str, str],
         on_error: OnError,
         *,
-        dynamic: bool = False,
+        quorum: Quorum = Quorum.STATIC,
         levels: Mapping[str, int] | None = None,
     ) -> None:
         self.nodes = list(nodes)
+        self.quorum = quorum
         self.machines: dict[int, Machine] = {}
         self.cluster_id = ""
         self._world = world
         self._levels = {**new_cluster_levels(), **(levels or {})}
         ids = ChanceIds(world.chance("identities"))
         self.cluster_id = uuids.to_text(ids.uuid())
-        voters = VoterSet(_voter(spec, ids) for spec in nodes if spec.controller)
+        controllers = [spec for spec in nodes if spec.controller]
+        first = {
+            Quorum.STATIC: [],
+            Quorum.INITIAL: controllers,
+            Quorum.ADDED: controllers[:1],
+            Quorum.JOINING: controllers[:1],
+        }[quorum]
+        voters = VoterSet(_voter(spec, ids) for spec in first)
         for spec in nodes:
-            config = _config(spec, nodes, properties, dynamic=dynamic)
+            config = _config(spec, nodes, properties, quorum)
             main = partial(run_node, config)
             machine = Machine(world, network, host_name(spec.id), spec.id, main, on_error)
             self.machines[spec.id] = machine
-            self._format(machine, voters if dynamic and spec.controller else None)
+            self._format(machine, voters if spec in first else None)
 
     def start(self) -> None:
         """Starts every node that doesn't run."""
@@ -124,13 +141,15 @@ def _voter(spec: NodeSpec, ids: ChanceIds) -> Voter:
 
 
 def _config(
-    spec: NodeSpec, nodes: Sequence[NodeSpec], properties: Mapping[str, str], *, dynamic: bool
+    spec: NodeSpec, nodes: Sequence[NodeSpec], properties: Mapping[str, str], quorum: Quorum
 ) -> NodeConfig:
     values = node_properties(spec, nodes, Path(DATA))
-    if dynamic:
+    if quorum is not Quorum.STATIC:
         del values["controller.quorum.voters"]
         servers = [node.controller for node in nodes if node.controller]
         values["controller.quorum.bootstrap.servers"] = ",".join(servers)
+    if quorum is Quorum.JOINING and spec.controller:
+        values["controller.quorum.auto.join.enable"] = "true"
     return parse_node_config({**values, **properties})
 
 

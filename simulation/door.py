@@ -22,6 +22,16 @@ def active_controllers(simulation: Simulation, controllers: Iterable[int]) -> li
     ]
 
 
+def not_voting(simulation: Simulation, controllers: Iterable[int]) -> list[int]:
+    """Controllers that are missing in the voter set of one that runs."""
+    sets = [
+        node.raft.core.state.voters
+        for node in map(simulation.node, controllers)
+        if node is not None and node.raft is not None and node.raft.status()
+    ]
+    return [number for number in controllers if not all(voters.get(number) for voters in sets)]
+
+
 def door(simulation: Simulation, controllers: Sequence[int], client: str) -> Read:
     """For one client: an active controller confirms its majority, then its committed image is
     read. NotSent where none is active, NoAnswer where it can't confirm."""

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import structlog
 
 from pykraft.node import Node
-from simulation.cluster import Cluster, specs
+from simulation.cluster import Cluster, Quorum, specs
 from simulation.loop import NodeLoop
 from simulation.machine import Machine
 from simulation.network import Network
@@ -62,7 +62,7 @@ class Simulation:
         controllers: int = 3,
         brokers: int = 3,
         properties: Mapping[str, str] | None = None,
-        dynamic: bool = False,
+        quorum: Quorum = Quorum.STATIC,
         levels: Mapping[str, int] | None = None,
         telling: bool = False,
         dump: list[str] | None = None,
@@ -90,7 +90,7 @@ class Simulation:
             nodes,
             properties or {},
             self._unexpected,
-            dynamic=dynamic,
+            quorum=quorum,
             levels=levels,
         )
         self.cluster.start()

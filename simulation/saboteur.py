@@ -28,7 +28,8 @@ from pykraft.node import Node
 from simulation import damage
 from simulation.checks.watcher import Watcher
 from simulation.clients.operator import Change, Operator
-from simulation.door import active_controllers
+from simulation.cluster import Quorum
+from simulation.door import active_controllers, not_voting
 from simulation.machine import Machine
 from simulation.plan import ACTIVE, Cast, Fault, Plan, Target
 from simulation.run import Simulation
@@ -416,6 +417,8 @@ class Saboteur:
             return False
         if self.operator is None or not self.operator.idle:
             return False  # with a voter out, one more is a majority
+        if not_voting(self._simulation, self._cast.controllers):
+            return False
         machine = self._simulation.machine(node_id)
         self._durability.cut_power(machine, self._simulation.now_ms)
         self._down(node_id, int(fault.args["down_ms"]))
@@ -437,7 +440,9 @@ class Saboteur:
             return False
         if not all(self._is_whole(n) for n in self._cast.controllers):
             return False
-        new_disk = fault.args["place"] < 0.4
+        # Who joins by itself may be a voter again before its disk is taken out: a voter's.
+        joins = self._simulation.cluster.quorum is Quorum.JOINING
+        new_disk = fault.args["place"] < 0.4 and not joins
         operator.ask(Change(node_id, int(fault.args["down_ms"]), new_disk=new_disk))
         return True
 

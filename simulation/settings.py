@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 from metadata.features import ELIGIBLE_LEADER_REPLICAS
+from simulation.cluster import Quorum
 
 MIN_ISR = 2
 
@@ -77,6 +78,15 @@ def pace(seed: int) -> int:
     """How many usual pauses a seed's data clients rest between calls: more faults
     a call, and more seeds an hour, in most; load in some."""
     return random.Random(f"{seed}/pace").choice((1, 3, 3, 3))
+
+
+def quorum(seed: int) -> Quorum:
+    """How the quorum begins where it is large enough to change: with voters that may change in two
+    thirds of the seeds."""
+    if draws(seed).random() >= 0.67:
+        return Quorum.STATIC
+    chance = random.Random(f"{seed}/quorum")
+    return chance.choice((Quorum.INITIAL, Quorum.INITIAL, Quorum.ADDED, Quorum.JOINING))
 
 
 def newer_protocol(seed: int) -> bool:

@@ -23,11 +23,11 @@ from simulation.checks import Violation, require
 from simulation.checks.watcher import Watcher
 from simulation.clients.admin import AdminClient, create_topic
 from simulation.clients.links import Client, Links, NoAnswer, NotSent
-from simulation.clients.operator import Operator
+from simulation.clients.operator import Addition, Operator
 from simulation.clients.records import Consumer, Producer
-from simulation.cluster import BROKER_PORT, CONTROLLER_PORT
+from simulation.cluster import BROKER_PORT, CONTROLLER_PORT, Quorum
 from simulation.compacted_work import CompactedWork
-from simulation.door import active_controllers, door
+from simulation.door import active_controllers, door, not_voting
 from simulation.group_work import GroupWork
 from simulation.history import History, Outcome
 from simulation.models import records, topics
@@ -82,14 +82,13 @@ class Trial:
         telling: bool = False,
     ) -> None:
         self.seed = seed
-        # Voters that may change, in two thirds of the seeds with a quorum to change.
-        self.dynamic = controllers >= 3 and settings.draws(seed).random() < 0.67
+        self.quorum = settings.quorum(seed) if controllers >= 3 else Quorum.STATIC
         self.simulation = Simulation(
             seed,
             controllers=controllers,
             brokers=brokers,
             properties=settings.properties(seed, brokers),
-            dynamic=self.dynamic,
+            quorum=self.quorum,
             levels=settings.levels(seed),
             telling=telling,
         )
@@ -106,7 +105,7 @@ class Trial:
                 cast,
                 start_ms=CHAOS_BEGINS_MS,
                 end_ms=CHAOS_ENDS_MS,
-                without=() if self.dynamic else ("member",),
+                without=("member",) if self.quorum is Quorum.STATIC else (),
             )
         self.plan = plan
         self.watcher = Watcher(
@@ -269,6 +268,9 @@ class Trial:
             self._spawn(client.name, client.run())
         self.clients.append(self.operator)
         self._spawn("operator", self.operator.run())
+        if self.quorum is Quorum.ADDED:
+            for node_id in list(self.controllers)[1:]:
+                self.operator.ask(Addition(node_id))
         self._produce("idem", CAREFUL, acks=records.ALL, idempotent=True, every_ms=500)
         self._produce("all", CAREFUL, acks=records.ALL, idempotent=False, every_ms=900)
         self._produce("one", LOOSE, acks=1, idempotent=False, every_ms=900)
@@ -434,6 +436,8 @@ class Trial:
             return f"active controllers: {active}"
         if not self.operator.idle:
             return "a controller is not back in the quorum"
+        if missing := not_voting(self.simulation, self.controllers):
+            return f"controllers don't vote: {missing}"
         image = self.watcher.images.newest
         assert image is not None
         for name in sorted(image.topics.by_name):

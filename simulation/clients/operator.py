@@ -27,6 +27,13 @@ class Change:
         self.node_id, self.down_ms, self.new_disk = node_id, down_ms, new_disk
 
 
+class Addition:
+    """One controller in, that hasn't been before."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+
+
 class Operator(Client):
     """Makes one change after the other. `directory_of` tells a running controller's directory id
     (None while that isn't known), `replace_disk` gives one a new disk. `done` counts changes;
@@ -48,10 +55,10 @@ class Operator(Client):
         self._cluster_id = cluster_id
         self._directory_of = directory_of
         self._replace_disk = replace_disk
-        self._wanted: deque[Change] = deque()
+        self._wanted: deque[Change | Addition] = deque()
         self._woken = asyncio.Event()
 
-    def ask(self, change: Change) -> None:
+    def ask(self, change: Change | Addition) -> None:
         """Have a change made, after those asked for before."""
         self.idle = False
         self._wanted.append(change)
@@ -63,10 +70,14 @@ class Operator(Client):
             await self._woken.wait()
             self._woken.clear()
             while self._wanted:
-                await self._make(self._wanted.popleft())
+                change = self._wanted.popleft()
+                gone = isinstance(change, Addition) or await self._remove(change)
+                await self._add(change.node_id)
+                self.done += gone
             self.idle = True
 
-    async def _make(self, change: Change) -> None:
+    async def _remove(self, change: Change) -> bool:
+        """Whether it left the quorum in time; it stays away for a while."""
         directory = await self._known_directory(change.node_id)
         gone = await self._repeat(
             "remove voter",
@@ -79,16 +90,19 @@ class Operator(Client):
         if gone and change.new_disk:
             self._replace_disk(change.node_id)
         await asyncio.sleep(change.down_ms / 1000)
-        directory = await self._known_directory(change.node_id)
-        added = await self._repeat(
+        return gone
+
+    async def _add(self, node_id: int) -> None:
+        """Again and again until it is a voter, or everything is over."""
+        directory = await self._known_directory(node_id)
+        await self._repeat(
             "add voter",
             ApiKey.ADD_RAFT_VOTER,
-            self._addition(change.node_id, directory),
+            self._addition(node_id, directory),
             (ErrorCode.none, ErrorCode.duplicate_voter),
             None,
-            change.node_id,
+            node_id,
         )
-        self.done += gone and added
 
     async def _known_directory(self, node_id: int) -> UUID:
         while True:
