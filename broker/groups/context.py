@@ -40,6 +40,7 @@ class Context:
     __slots__ = (
         "effects",
         "groups",
+        "knows_topics",
         "new_uuid",
         "now_ms",
         "overrides",
@@ -56,8 +57,9 @@ class Context:
         self.timers = Timers()
         self.speculation = Speculation()
         self.groups: Versioned[str, Group] = Versioned(self.speculation)
-        # The topics of the newest metadata image, by name.
+        # The topics of the newest metadata image, by name; none until that is told.
         self.topics: Mapping[str, Topic] = {}
+        self.knows_topics = False
         self.overrides: Mapping[str, GroupOverrides] = {}
         self.now_ms = 0
         self.wall_ms = 0

@@ -192,8 +192,7 @@ class OffsetFetch(NamedTuple):
 
     `member_id` None is an administrator or a consumer that tells no epoch (`member_epoch` below 0).
     `require_stable` reports UNSTABLE_OFFSET_COMMIT for partitions with offsets of open
-    transactions. `topic_ids`, if given, has the id of each of the topics, None where unknown: what
-    was committed for an earlier topic of that name is not told then.
+    transactions.
     """
 
     caller: int
@@ -202,7 +201,6 @@ class OffsetFetch(NamedTuple):
     member_id: str | None = None
     member_epoch: int = -1
     require_stable: bool = False
-    topic_ids: tuple[UUID | None, ...] | None = None
 
 
 class FetchedOffset(NamedTuple):

@@ -147,18 +147,17 @@ class Offsets:
         elif request.topics is None:
             answer = self._all_of(request, group)
         else:
-            ids = request.topic_ids or (None,) * len(request.topics)
             answer = e.OffsetsFetched(
                 error,
                 tuple(
                     (
                         topic,
                         tuple(
-                            self._fetched(request, group, OffsetKey(group_id, topic, p), topic_id)
+                            self._fetched(request, group, OffsetKey(group_id, topic, p))
                             for p in partitions
                         ),
                     )
-                    for (topic, partitions), topic_id in zip(request.topics, ids, strict=True)
+                    for topic, partitions in request.topics
                 ),
             )
         if stable:
@@ -178,7 +177,7 @@ class Offsets:
                 (
                     topic,
                     tuple(
-                        self._fetched(request, group, OffsetKey(group_id, topic, p), None)
+                        self._fetched(request, group, OffsetKey(group_id, topic, p))
                         for p in partitions
                     ),
                 )
@@ -187,17 +186,15 @@ class Offsets:
         )
 
     def _fetched(
-        self, request: e.OffsetFetch, group: Group | None, key: OffsetKey, topic_id: object
+        self, request: e.OffsetFetch, group: Group | None, key: OffsetKey
     ) -> e.FetchedOffset:
         store = self.store
         if request.require_stable and store.is_unstable(key):
             return e.FetchedOffset(key.partition, error=ErrorCode.unstable_offset_commit)
         raw = store.get(key) if request.require_stable else store.committed(key)
-        if raw is None or group is None:
+        if raw is None or group is None or self._is_of_gone_topic(key, raw):
             return e.FetchedOffset(key.partition)
         value = decoded(raw)
-        if topic_id is not None and value.topic_id not in (topic_id, ZERO):
-            return e.FetchedOffset(key.partition)
         return e.FetchedOffset(key.partition, value.offset, value.leader_epoch, value.metadata)
 
     # -- deletion --------------------------------------------------------------------------------
@@ -244,15 +241,43 @@ class Offsets:
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
         """Offsets of topics that are gone go, too: a later topic of that name is another."""
-        keys = [key for topic in topics for key in self.store.keys_of_topic(topic)]
+        self._drop([key for topic in topics for key in self.store.keys_of_topic(topic)])
+
+    def _drop(self, keys: list[OffsetKey]) -> None:
         for start in range(0, len(keys), _BATCH):
             self._context.append(self._removed(keys[start : start + _BATCH]))
 
-    # -- retention -------------------------------------------------------------------------------
+    def _is_of_gone_topic(self, key: OffsetKey, raw: bytes | None) -> bool:
+        """Whether an offset was committed for a topic that there is no more, though maybe another
+        one of its name. Older coordinators stored no topic ids: there the name decides."""
+        context = self._context
+        if not context.knows_topics:
+            return False
+        topic = context.topics.get(key.topic)
+        if topic is None:
+            return True
+        # An id stands in the value as it is: to find the right one takes no decoding.
+        if raw is None or topic.topic_id.bytes in raw:
+            return False
+        return decoded(raw).topic_id != ZERO
+
+    # -- loading ---------------------------------------------------------------------------------
 
     def loaded(self) -> None:
-        """From here on offsets expire."""
+        """From here on offsets expire. Those of topics that were deleted while the last coordinator
+        could not write that down any more go now."""
+        store = self.store
+        self._drop(
+            [
+                key
+                for group_id, _ in self._context.groups.items()
+                for key in store.keys(group_id)
+                if self._is_of_gone_topic(key, store.get(key))
+            ]
+        )
         self._look_again_in(self._context.settings.offsets_retention_check_interval_ms)
+
+    # -- retention -------------------------------------------------------------------------------
 
     def _look_again_in(self, ms: int) -> None:
         self._context.timers.set(self._expiry, self._context.now_ms + ms)
@@ -287,6 +312,8 @@ class Offsets:
 
     def _has_expired(self, key: OffsetKey, group: Group) -> bool:
         raw = self.store.get(key)
+        if self._is_of_gone_topic(key, raw):
+            return True  # its deletion could not be written when it was due
         if raw is None or self.store.is_unstable(key) or group.is_subscribed(key.topic):
             return False
         value = decoded(raw)

@@ -196,16 +196,6 @@ def test_what_is_not_committed_is_no_offset():
     assert scene.offset(1) == e.FetchedOffset(1, -1, -1, "")
 
 
-def test_what_was_committed_for_an_earlier_topic_of_the_name_is_not_told():
-    scene = GroupScene()
-    old, new = UUID(int=1), UUID(int=2)
-    scene.told(e.OffsetCommit, "g", "", -1, None, (e.CommittedOffset("t", 0, 5, topic_id=old),))
-    for known, offset in ((old, 5), (new, -1), (None, 5)):
-        assert scene.offset(topic_ids=(known,)).offset == offset
-    scene.commit_offset(6)
-    assert scene.offset(topic_ids=(new,)).offset == 6
-
-
 def test_the_newest_offset_of_a_partition_counts_after_a_failover():
     scene = GroupScene()
     for offset in (5, 9, 7):
@@ -396,10 +386,80 @@ def test_offsets_go_with_their_topic():
         scene.fail_over()
 
 
+CHECK_MS = 600_000
+OLD, NEW, OTHER = UUID(int=1), UUID(int=2), UUID(int=3)
+
+
+def knows(scene, **topics):
+    """The coordinator's metadata has these topics, by name and id."""
+    known = {name: e.Topic(topic_id, 3) for name, topic_id in topics.items()}
+    scene.tell(e.TopicsKnown(len(scene.log), known))
+
+
+def commit_for(scene, topic, topic_id, offset):
+    one = e.CommittedOffset(topic, 0, offset, topic_id=topic_id)
+    scene.told(e.OffsetCommit, "g", "", -1, None, (one,))
+
+
+def fail_over_to_one_who_knows(scene, **topics):
+    """As `fail_over`, and the next coordinator has this metadata when it has loaded."""
+    scene.tell(e.Resigned())
+    scene.core = scene.loaded_copy()
+    knows(scene, **topics)
+    scene.tell(e.Loaded())
+    scene.tell(e.Committed(scene.high_watermark))
+
+
+@pytest.mark.parametrize("now", [{}, {"t": NEW}])
+def test_offsets_of_a_topic_that_went_while_nobody_coordinated_go_when_they_are_loaded(now):
+    scene = GroupScene()
+    commit_for(scene, "t", OLD, 5)
+    commit_for(scene, "u", OTHER, 6)
+    transactional(scene, 7, partition=1)
+    fail_over_to_one_who_knows(scene, u=OTHER, **now)
+    scene.end_transaction(7, True)
+    assert scene.offset().offset == -1
+    assert scene.offset(topic="u").offset == 6
+    # It stays so where it is only read, as by Kafka.
+    other = GroupScene()
+    other.log, other.markers = list(scene.log), scene.markers
+    other.commit()
+    other.fail_over()
+    assert other.offset().offset == -1
+    assert other.offset(topic="u").offset == 6
+
+
+def test_offsets_without_a_topics_id_count_for_the_topic_of_the_name():
+    """Kafka stores ids for some clients only."""
+    scene = GroupScene()
+    scene.commit_offset(5)
+    fail_over_to_one_who_knows(scene, t=NEW)
+    assert scene.offset().offset == 5
+
+
+def test_what_was_committed_for_an_earlier_topic_of_the_name_is_not_told():
+    """Though its deletion could not be written; that is tried again when offsets expire."""
+    scene = GroupScene()
+    knows(scene, t=OLD, u=OTHER)
+    commit_for(scene, "t", OLD, 5)
+    commit_for(scene, "u", OTHER, 6)
+    scene.append_error = ErrorCode.not_enough_replicas
+    scene.tell(e.TopicsDeleted(("t",)))
+    knows(scene, t=NEW, u=OTHER)
+    assert scene.offset().offset == -1
+    told = scene.told(e.OffsetFetch, "g", None).topics
+    assert {topic: one.offset for topic, [one] in told} == {"t": -1, "u": 6}
+    scene.append_error = None
+    scene.advance(CHECK_MS)
+    told = scene.told(e.OffsetFetch, "g", None).topics
+    assert {topic: one.offset for topic, [one] in told} == {"u": 6}
+    scene.commit_offset(7)
+    assert scene.offset().offset == 7
+
+
 # -- retention -----------------------------------------------------------------------------------
 
 WEEK_MS = 7 * DAY_MS
-CHECK_MS = 600_000
 
 
 def test_offsets_of_a_group_without_members_expire_a_week_after_their_commit():
