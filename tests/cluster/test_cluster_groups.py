@@ -277,6 +277,59 @@ def test_a_group_changes_the_protocol_and_back_while_it_consumes(cluster, old):
         wait_until(lambda: consumed(members) == everything, "all was consumed", 60)
 
 
+def read_from_committed(bootstrap, group, topic, count):
+    """What a new member of the group reads, until that is as many records as said."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    got = []
+
+    def enough():
+        got.extend(m.value() for m in consumer.consume(100, 0.5) if m.error() is None)
+        return len(got) >= count
+
+    try:
+        consumer.subscribe([topic])
+        wait_until(enough, f"{count} records are read", 90)
+    finally:
+        consumer.close()
+    return got
+
+
+def test_a_topic_made_anew_while_its_groups_coordinator_was_dead_is_read_from_its_start(cluster):
+    topic = group = f"anew-{uuid.uuid4().hex[:8]}"
+
+    def fill(what):
+        with cluster.admin() as admin:
+            admin.create_topic(topic, PARTITIONS, 3)
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        values = [b"%s %d" % (what, number) for number in range(10 * PARTITIONS)]
+        for number, value in enumerate(values):
+            producer.produce(topic, value, partition=number % PARTITIONS)
+        assert producer.flush(60) == 0
+        return values
+
+    old = fill(b"old")
+    assert sorted(read_from_committed(cluster.bootstrap, group, topic, len(old))) == sorted(old)
+    assert committed(cluster.bootstrap, group, topic) == [10] * PARTITIONS
+    coordinator = described(cluster, group).coordinator.id
+    cluster.kill(coordinator)
+    try:
+        with cluster.admin() as admin:
+            admin.delete_topic(topic)
+        new = fill(b"new")
+        got = read_from_committed(cluster.bootstrap, group, topic, len(new))
+        assert sorted(got) == sorted(new)
+    finally:
+        cluster.start(coordinator)
+    wait_until_in_sync(cluster, topic, "__consumer_offsets")
+
+
 def offsets_leaders(cluster):
     with cluster.admin() as admin:
         described = admin.describe_topics(["__consumer_offsets"], linearizable=True)
