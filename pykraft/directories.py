@@ -112,7 +112,8 @@ async def _identity(env: Env, directory: LogDirectory, config: NodeConfig) -> tu
     if meta.node_id != config.node_id:
         raise FatalError(
             EXIT_BAD_DIRECTORY,
-            f"{directory.path} belongs to node {meta.node_id}, this is node {config.node_id}",
+            f"{directory.path} belongs to node {meta.node_id}, this is node {config.node_id}: "
+            "node.id or the directory's path is wrong",
         )
     if meta.directory_id is None:
         meta = replace(meta, directory_id=env.ids.uuid())

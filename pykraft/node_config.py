@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from metadata.configs import StaticConfig
@@ -71,7 +71,8 @@ class NodeConfig:
 
 def invalid(name: str, value: object, rule: str) -> KafkaError:
     """The error for a setting: its name, its value, what is allowed."""
-    return KafkaError(ErrorCode.invalid_config, f"Invalid value {value} for {name}: {rule}")
+    shown = "''" if value == "" else value
+    return KafkaError(ErrorCode.invalid_config, f"Invalid value {shown} for {name}: {rule}")
 
 
 def parse_address(name: str, text: str) -> Address:
@@ -122,7 +123,7 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
     ]
     controllers = [listener for listener in listeners if listener.name in controller_names]
     brokers = [listener for listener in listeners if listener.name not in controller_names]
-    _check_roles(roles, controllers, brokers)
+    _check_roles(roles, controllers, brokers, static["listeners"])
     if not static.log_dirs:
         raise invalid("log.dirs", "", "must name a directory")
     voters = _voters(static["controller.quorum.voters"])
@@ -137,6 +138,12 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
     node_id = static["node.id"]
     if voters:
         _check_voters(node_id, roles, voters)
+    admin = _admin(static) if "controller" in roles else None
+    metrics = parse_address("pykraft.metrics.listener", static["pykraft.metrics.listener"])
+    places = [("listeners", listener.bind) for listener in listeners]
+    if admin is not None:
+        places.append(("pykraft.admin.listener", admin))
+    _check_places([*places, ("pykraft.metrics.listener", metrics)])
     return NodeConfig(
         static=static,
         node_id=node_id,
@@ -149,8 +156,8 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
         bootstrap=bootstrap,
         log_dirs=static.log_dirs,
         metadata_log_dir=static["metadata.log.dir"] or static.log_dirs[0],
-        admin=_admin(static) if "controller" in roles else None,
-        metrics=parse_address("pykraft.metrics.listener", static["pykraft.metrics.listener"]),
+        admin=admin,
+        metrics=metrics,
     )
 
 
@@ -203,18 +210,28 @@ def _listener(
 
 
 def _check_roles(
-    roles: tuple[str, ...], controllers: list[Listener], brokers: list[Listener]
+    roles: tuple[str, ...], controllers: list[Listener], brokers: list[Listener], listed: str
 ) -> None:
     if "controller" in roles and not controllers:
-        raise invalid("listeners", "", "a controller needs a listener of controller.listener.names")
+        rule = "a controller needs a listener of controller.listener.names"
+        raise invalid("listeners", listed, rule)
     if "controller" not in roles and controllers:
         name = controllers[0].name
         raise invalid("listeners", name, "a node without the controller role must not have it")
     if "broker" in roles and not brokers:
-        raise invalid("listeners", "", "a broker needs a listener that is not the controllers'")
+        raise invalid("listeners", listed, "a broker needs a listener that is not the controllers'")
     if "broker" not in roles and brokers:
         name = brokers[0].name
         raise invalid("listeners", name, "a node without the broker role must not have it")
+
+
+def _check_places(places: Sequence[tuple[str, Address]]) -> None:
+    """Each has a port of its own; port 0 is a free one."""
+    taken: dict[Address, str] = {}
+    for setting, place in places:
+        if place.port and place in taken:
+            raise invalid(setting, place, f"{taken[place]} has the same address")
+        taken[place] = setting
 
 
 def _voters(items: tuple[str, ...]) -> dict[int, Address]:

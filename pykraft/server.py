@@ -7,6 +7,7 @@ import gc
 import os
 import resource
 import signal
+import socket
 import sys
 from contextlib import suppress
 
@@ -143,7 +144,12 @@ async def _check_places(config: NodeConfig) -> None:
         try:
             server = await loop.create_server(asyncio.Protocol, place.host, place.port)
         except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
+            reason = str(error)
+            # The number of a name that isn't known is not the system's.
+            if isinstance(error, socket.gaierror):
+                reason = error.strerror or reason
+            elif error.errno:
+                reason = os.strerror(error.errno)
             raise OSError(f"{place} can't be listened on: {reason} (set by {setting})") from error
         server.close()
         await server.wait_closed()

@@ -36,7 +36,11 @@ class ElectionFile:
             if not votes:
                 logger.warning("quorum_state_damaged", reason=str(error))
                 return ElectionState()
-            raise FatalError(EXIT_LOG_DAMAGED, str(error)) from error
+            advice = (
+                "a forgotten vote could be given twice, so don't remove the file: the node has to "
+                "be replaced as one that lost its disk"
+            )
+            raise FatalError(EXIT_LOG_DAMAGED, f"{error}; {advice}") from error
         voted = None
         if stored.voted_id is not None:
             directory_id = stored.voted_directory_id

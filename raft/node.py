@@ -212,7 +212,7 @@ class RaftNode:
         strangers = [peer for peer in peers if peer in asked]
         if len(strangers) > len(asked) // 2:
             kind = "voters" if voters else "bootstrap servers"
-            names = strangers if voters else map(self._bootstrap.get, strangers)
+            names = strangers if voters else [self._bootstrap_address(id_) for id_ in strangers]
             self.fail(
                 FatalError(
                     EXIT_BAD_DIRECTORY,
@@ -220,6 +220,10 @@ class RaftNode:
                     f"{', '.join(map(str, names))} are of another one",
                 )
             )
+
+    def _bootstrap_address(self, id_: int) -> str:
+        host, port = self._bootstrap[id_]
+        return f"{host}:{port}"
 
     def fail_for(self, error: BaseException) -> None:
         """As `fail`, for an error that ended a task."""
