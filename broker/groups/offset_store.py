@@ -217,6 +217,13 @@ class OffsetStore:
         keys.update(dict.fromkeys(self._pending.by_group.get(group_id, ())))
         return list(keys)
 
+    def all_topics(self) -> Iterator[tuple[str, str, Partitions]]:
+        """What is committed, the newest: group, topic, and values by partition. The store must not
+        change meanwhile."""
+        for group_id, topics in self._committed.by_group.items():
+            for topic, partitions in topics.items():
+                yield group_id, topic, partitions
+
     def keys_of_topic(self, topic: str) -> Iterator[OffsetKey]:
         """All of a topic, those of open transactions among them; of any group. The store must not
         change meanwhile."""

@@ -192,7 +192,7 @@ class Offsets:
         if request.require_stable and store.is_unstable(key):
             return e.FetchedOffset(key.partition, error=ErrorCode.unstable_offset_commit)
         raw = store.get(key) if request.require_stable else store.committed(key)
-        if raw is None or group is None or self._is_of_gone_topic(key, raw):
+        if raw is None or group is None or self._is_of_gone_topic(key.topic, raw):
             return e.FetchedOffset(key.partition)
         value = decoded(raw)
         return e.FetchedOffset(key.partition, value.offset, value.leader_epoch, value.metadata)
@@ -247,32 +247,29 @@ class Offsets:
         for start in range(0, len(keys), _BATCH):
             self._context.append(self._removed(keys[start : start + _BATCH]))
 
-    def _is_of_gone_topic(self, key: OffsetKey, raw: bytes | None) -> bool:
+    def _is_of_gone_topic(self, name: str, raw: bytes) -> bool:
         """Whether an offset was committed for a topic that there is no more, though maybe another
         one of its name. Older coordinators stored no topic ids: there the name decides."""
         context = self._context
         if not context.knows_topics:
             return False
-        topic = context.topics.get(key.topic)
+        topic = context.topics.get(name)
         if topic is None:
             return True
         # An id stands in the value as it is: to find the right one takes no decoding.
-        if raw is None or topic.topic_id.bytes in raw:
-            return False
-        return decoded(raw).topic_id != ZERO
+        return topic.topic_id.bytes not in raw and decoded(raw).topic_id != ZERO
 
     # -- loading ---------------------------------------------------------------------------------
 
     def loaded(self) -> None:
         """From here on offsets expire. Those of topics that were deleted while the last coordinator
         could not write that down any more go now."""
-        store = self.store
         self._drop(
             [
-                key
-                for group_id, _ in self._context.groups.items()
-                for key in store.keys(group_id)
-                if self._is_of_gone_topic(key, store.get(key))
+                OffsetKey(group_id, topic, partition)
+                for group_id, topic, partitions in self.store.all_topics()
+                for partition, value in partitions.items()
+                if self._is_of_gone_topic(topic, value)
             ]
         )
         self._look_again_in(self._context.settings.offsets_retention_check_interval_ms)
@@ -312,9 +309,11 @@ class Offsets:
 
     def _has_expired(self, key: OffsetKey, group: Group) -> bool:
         raw = self.store.get(key)
-        if self._is_of_gone_topic(key, raw):
+        if raw is None or self.store.is_unstable(key):
+            return False
+        if self._is_of_gone_topic(key.topic, raw):
             return True  # its deletion could not be written when it was due
-        if raw is None or self.store.is_unstable(key) or group.is_subscribed(key.topic):
+        if group.is_subscribed(key.topic):
             return False
         value = decoded(raw)
         base_ms = group.retention_base_ms(value.commit_timestamp)

@@ -264,18 +264,31 @@ def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here)
     assert "Traceback" not in done.stderr
 
 
+def ended_server_at(place, directory):
+    """A controller's node that can't listen at `place`."""
+    (directory / "node.properties").write_text(
+        "node.id=1\nprocess.roles=broker,controller\ncontroller.listener.names=CONTROLLER\n"
+        f"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://{place}\n"
+        f"controller.quorum.voters=1@{place}\nlog.dirs={directory}/data\n"
+    )
+    done = ended_server(directory)
+    assert done.returncode == EXIT_CANNOT_LISTEN
+    assert not (directory / "data").exists()
+    return done.stderr
+
+
 def test_a_node_whose_port_is_taken_touches_nothing(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
-        (tmp_path / "node.properties").write_text(
-            "node.id=1\nprocess.roles=broker,controller\ncontroller.listener.names=CONTROLLER\n"
-            f"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://{place}\n"
-            f"controller.quorum.voters=1@{place}\nlog.dirs={tmp_path}/data\n"
-        )
-        done = ended_server(tmp_path)
-    assert done.returncode == EXIT_CANNOT_LISTEN
-    assert f"pykraft: not started: {place} can't be listened on" in done.stderr
-    assert not (tmp_path / "data").exists()
+        told = ended_server_at(place, tmp_path)
+    assert f"pykraft: not started: {place} can't be listened on: Address already in use" in told
+
+
+def test_a_node_whose_host_has_no_address_says_so(tmp_path):
+    told = ended_server_at("no-such-host.invalid:9093", tmp_path)
+    assert "no-such-host.invalid:9093 can't be listened on" in told
+    assert "(set by listeners)" in told
+    assert "Unknown error" not in told
 
 
 @pytest.mark.parametrize(
