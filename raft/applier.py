@@ -19,6 +19,8 @@ from raft.voters import OffsetAndEpoch
 from storage.reading import Slice
 from wire.batch import BatchHeader, decode_records, iter_headers
 from wire.control import decode_control
+from wire.errors import DecodeError, FatalError
+from wire.exits import EXIT_LOG_DAMAGED
 
 _SLICE_BYTES = 256 * 1024  # read at once
 _SPOT_BYTES = 64 * 1024  # applied on the spot
@@ -44,7 +46,7 @@ def decode_batch(data: bytes, position: int, header: BatchHeader) -> CommittedBa
 
 
 class Applier:
-    """`applied`: everything below it was handed on."""
+    """`applied`: everything below it was handed on. `fail` takes what keeps it from going on."""
 
     def __init__(
         self,
@@ -129,6 +131,12 @@ class Applier:
 
     def _run_now(self) -> None:
         """Apply on the spot what is in memory or little; a task does the rest."""
+        try:
+            self._run_on_the_spot()
+        except DecodeError as error:
+            self._fail(self._damage(error))
+
+    def _run_on_the_spot(self) -> None:
         budget, records = _SPOT_BYTES, 0
         while self.applied < self._committed:
             own = self._own.get(self.applied)
@@ -179,12 +187,15 @@ class Applier:
             part = self._next_slice()
             assert part is not None, (self.applied, self._committed)
             data = await run_blocking(part.file.pread, part.length, part.position)
+            before = self.applied
             for position, header in self._next_in(data):
                 if header.count > _LONG_BATCH:
                     batch = await run_blocking(decode_batch, data, position, header)
                 else:
                     batch = decode_batch(data, position, header)
                 await self._hand_on_in_slices(batch)
+            if self.applied == before < self._committed:
+                raise DecodeError(f"{len(data)} bytes without the batch that was written there")
 
     async def _hand_on_in_slices(self, batch: CommittedBatch) -> None:
         if len(batch.values) > _LONG_BATCH:
@@ -201,10 +212,18 @@ class Applier:
         if task.cancelled():
             return
         error = task.exception()
+        if isinstance(error, DecodeError):
+            error = self._damage(error)
         if error is not None:
             self._fail(error)
         elif self._task is None:
             self._run_now()
+
+    def _damage(self, error: DecodeError) -> FatalError:
+        """The log's files aren't what was written to them. The next start finds out how much of
+        it is lost, and fetches that from others."""
+        where = f"{self._log.directory}, offset {self.applied}"
+        return FatalError(EXIT_LOG_DAMAGED, f"the metadata log is damaged: {where}: {error}")
 
     def _next_in(self, data: bytes) -> Iterator[tuple[int, BatchHeader]]:
         """The batches of a stretch of the log that come next, for as long as they do: where they
