@@ -210,7 +210,7 @@ def wait_until_in_sync(cluster, *topics):
 @pytest.mark.parametrize(
     ("library", "protocol"),
     [
-        ("confluent", "range"),
+        pytest.param("confluent", "range", marks=pytest.mark.ci),
         pytest.param("confluent", "cooperative-sticky", marks=pytest.mark.ci),
         ("confluent", "consumer"),
         pytest.param("kafka-python", "classic", marks=pytest.mark.ci),

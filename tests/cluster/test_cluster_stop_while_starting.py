@@ -137,6 +137,7 @@ def write_snapshot(node):
     return directory / store.path(snapshot)
 
 
+@pytest.mark.ci
 def test_a_controller_that_loads_a_large_snapshot(tmp_path):
     node = Node(tmp_path, "controller")
     snapshot = write_snapshot(node)

@@ -85,6 +85,7 @@ def indexes(data):
     return {path.name: path.read_bytes() for path in files if path.stat().st_size}
 
 
+@pytest.mark.ci
 def test_aborted_transactions_of_a_jvm_node_and_back(tmp_path):
     values = {
         **jvm_node.combined_properties(tmp_path),

@@ -62,6 +62,7 @@ def told_by_us(tmp_path_factory):
         return told_by(cluster.bootstrap)
 
 
+@pytest.mark.ci
 def test_every_answer_is_a_jvm_brokers(told_by_us, told_by_jvm):
     assert with_usual_interval(told_by_jvm) == told_by_jvm
     told_by_us = with_usual_interval(told_by_us)

@@ -96,6 +96,7 @@ def replication(tools, asked):
     return {(int(row[0]), row[1]): (int(row[2]), row[-1]) for row in rows}
 
 
+@pytest.mark.ci
 def test_a_jvm_controller_joins_our_quorum_and_replaces_us(tmp_path, tools):
     with quorum(tmp_path, 3) as (one, two, three):
         one.format(OURS, "--standalone")

@@ -68,6 +68,7 @@ def test_state(commands: Any, corpus: Path, capsys: pytest.CaptureFixture[str]) 
     assert "no record up to there" in capsys.readouterr().err
 
 
+@pytest.mark.ci
 def test_timeline_counts_what_the_corpus_counts(spark: Any, corpus: Path) -> None:
     # Not c07: its record of events begins at a snapshot in the middle of the log.
     for folder in (corpus / name for name in ("c01", "c02", "c05", "c13", "c16")):
@@ -89,6 +90,7 @@ def test_timeline_of_a_log_without_its_beginning(spark: Any, corpus: Path) -> No
     assert all(row.before != row.after for row in changes)
 
 
+@pytest.mark.ci
 def test_timeline_formats(
     commands: Any, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -137,6 +139,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
+@pytest.mark.ci
 def test_spark_submit(corpus: Path, spark: Any) -> None:
     import pyspark
 
@@ -154,6 +157,7 @@ def test_spark_submit(corpus: Path, spark: Any) -> None:
     assert document["directories"][0]["findings"][0]["code"] == "truncated-tail"
 
 
+@pytest.mark.ci
 def test_the_script_alone(corpus: Path) -> None:
     done = subprocess.run(
         [sys.executable, f"{ROOT}/scripts/audit.py", "state", str(corpus / "c05"), "--json"],

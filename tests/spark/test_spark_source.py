@@ -26,6 +26,7 @@ def load(spark: Any, path: Path, schema: str = SCHEMA, **options: Any) -> list[A
     return rows
 
 
+@pytest.mark.ci
 def test_real_logs_have_their_records(spark: Any, corpus: Path) -> None:
     for name in ("c01/n1", "c06", "c07", "c10", "c17", "d03", "d10"):
         folder, _, node = name.partition("/")

@@ -26,6 +26,7 @@ def test_format() -> None:
     run(str(BIN / "ruff"), "format", "--check", ".")
 
 
+@pytest.mark.ci
 def test_types() -> None:
     run(str(BIN / "mypy"))
 
