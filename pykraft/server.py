@@ -140,9 +140,10 @@ async def _check_places(config: NodeConfig) -> None:
         places.append(("pykraft.admin.listener", config.admin))
     places.append(("pykraft.metrics.listener", config.metrics))
     loop = asyncio.get_running_loop()
+    servers = []
     for setting, place in places:
         try:
-            server = await loop.create_server(asyncio.Protocol, place.host, place.port)
+            servers.append(await loop.create_server(asyncio.Protocol, place.host, place.port))
         except OSError as error:
             reason = str(error)
             # The number of a name that isn't known is not the system's.
@@ -151,6 +152,8 @@ async def _check_places(config: NodeConfig) -> None:
             elif error.errno:
                 reason = os.strerror(error.errno)
             raise OSError(f"{place} can't be listened on: {reason} (set by {setting})") from error
+    # All at once until here, so that none of them takes the place of another.
+    for server in servers:
         server.close()
         await server.wait_closed()
 

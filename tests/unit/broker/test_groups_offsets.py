@@ -415,9 +415,7 @@ def test_offsets_of_a_topic_that_went_while_nobody_coordinated_go_when_they_are_
     scene = GroupScene()
     commit_for(scene, "t", OLD, 5)
     commit_for(scene, "u", OTHER, 6)
-    transactional(scene, 7, partition=1)
     fail_over_to_one_who_knows(scene, u=OTHER, **now)
-    scene.end_transaction(7, True)
     assert scene.offset().offset == -1
     assert scene.offset(topic="u").offset == 6
     # It stays so where it is only read, as by Kafka.

@@ -264,11 +264,11 @@ def test_a_node_on_an_unformatted_directory_says_so_and_ends_with_its_code(here)
     assert "Traceback" not in done.stderr
 
 
-def ended_server_at(place, directory):
-    """A controller's node that can't listen at `place`."""
+def ended_server_at(place, directory, broker="127.0.0.1:0"):
+    """What a node says that can't listen at `place` as a controller."""
     (directory / "node.properties").write_text(
         "node.id=1\nprocess.roles=broker,controller\ncontroller.listener.names=CONTROLLER\n"
-        f"listeners=PLAINTEXT://127.0.0.1:0,CONTROLLER://{place}\n"
+        f"listeners=PLAINTEXT://{broker},CONTROLLER://{place}\n"
         f"controller.quorum.voters=1@{place}\nlog.dirs={directory}/data\n"
     )
     done = ended_server(directory)
@@ -282,6 +282,13 @@ def test_a_node_whose_port_is_taken_touches_nothing(tmp_path):
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         told = ended_server_at(place, tmp_path)
     assert f"pykraft: not started: {place} can't be listened on: Address already in use" in told
+
+
+def test_two_listeners_of_a_node_cannot_have_one_port_by_two_names(tmp_path):
+    [port] = free_ports(1)
+    told = ended_server_at(f"127.0.0.1:{port}", tmp_path, broker=f"localhost:{port}")
+    assert f"127.0.0.1:{port} can't be listened on: Address already in use" in told
+    assert "(set by listeners)" in told
 
 
 def test_a_node_whose_host_has_no_address_says_so(tmp_path):
