@@ -29,7 +29,8 @@ ORDER = (
 
 def _turn(item: pytest.Item) -> int:
     path = item.path.relative_to(ROOT / "tests")
-    return next(turn for turn, place in enumerate(ORDER) if path.is_relative_to(place))
+    turns = (turn for turn, place in enumerate(ORDER) if path.is_relative_to(place))
+    return next(turns, len(ORDER))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

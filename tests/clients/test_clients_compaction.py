@@ -124,6 +124,7 @@ def check(cluster, table):
     return found
 
 
+@pytest.mark.ci
 def test_a_compacted_topic_stays_small_and_right(tmp_path):
     with running_cluster(tmp_path / "c", 1, 3, SETTINGS) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

@@ -31,9 +31,9 @@ SETTINGS = {
 }
 ci = pytest.mark.ci
 STORIES = [
-    pytest.param("franz-go", "cooperative-sticky", id="franz-go"),
+    pytest.param("franz-go", "cooperative-sticky", id="franz-go", marks=ci),
     pytest.param("franz-go", "range", id="franz-go-range", marks=ci),
-    pytest.param("franz-go", "consumer", id="franz-go-consumer"),
+    pytest.param("franz-go", "consumer", id="franz-go-consumer", marks=ci),
     pytest.param("sarama", "range", id="sarama", marks=ci),
     pytest.param("sarama", "sticky", id="sarama-sticky", marks=ci),
     pytest.param("kafkajs", "range", id="kafkajs", marks=ci),

@@ -232,6 +232,7 @@ def test_a_controlled_shutdown_moves_leaders_and_leaves_a_clean_marker(cluster):
     cluster.start(active)
 
 
+@pytest.mark.ci
 @pytest.mark.spark
 def test_audit_state_is_what_topics_describe_says(cluster):
     """After the failures above, in this file's order."""
@@ -259,6 +260,7 @@ def test_audit_state_is_what_topics_describe_says(cluster):
     assert described
 
 
+@pytest.mark.ci
 @pytest.mark.interop
 @pytest.mark.parametrize("version", DUMP_TOOLS)
 def test_dump_tool_reads_every_node_after_all_that(one_cluster, version):

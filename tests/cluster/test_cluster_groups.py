@@ -136,10 +136,10 @@ def committed(bootstrap, group, topic):
 @pytest.mark.parametrize(
     ("library", "protocol"),
     [
-        ("confluent", "range"),
+        pytest.param("confluent", "range", marks=pytest.mark.ci),
         pytest.param("confluent", "cooperative-sticky", marks=pytest.mark.ci),
         ("confluent", "consumer"),
-        ("kafka-python", "classic"),
+        pytest.param("kafka-python", "classic", marks=pytest.mark.ci),
     ],
 )
 def test_members_and_coordinators_die_and_no_record_is_missed(cluster, library, protocol):
@@ -207,13 +207,14 @@ def wait_until_in_sync(cluster, *topics):
     wait_until(whole, f"every replica of {topics} is in the ISR", 90, 0.1)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("library", "protocol"),
     [
-        pytest.param("confluent", "range", marks=pytest.mark.ci),
-        pytest.param("confluent", "cooperative-sticky", marks=pytest.mark.ci),
+        ("confluent", "range"),
+        ("confluent", "cooperative-sticky"),
         ("confluent", "consumer"),
-        pytest.param("kafka-python", "classic", marks=pytest.mark.ci),
+        ("kafka-python", "classic"),
     ],
 )
 def test_every_broker_is_restarted_and_members_go_on_where_they_committed(

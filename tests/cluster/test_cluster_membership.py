@@ -80,6 +80,7 @@ def grow(creator):
     wait_until(lambda: len(creator.created) >= enough, f"{enough} topics", 30)
 
 
+@pytest.mark.ci
 def test_controllers_come_go_and_lose_a_disk_while_topics_are_created(tmp_path):
     with controllers(tmp_path, 4) as made:
         one, two, three, four = made

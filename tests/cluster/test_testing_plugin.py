@@ -232,6 +232,7 @@ def test(kafka, kafka_topic, number, worker_id):
 """
 
 
+@pytest.mark.ci
 def test_each_worker_of_xdist_has_its_own_cluster(run, tmp_path):
     code, output = run({"test_it.py": WORKERS}, "-n", "2", more_plugins=("xdist",))
     assert code == 0, output

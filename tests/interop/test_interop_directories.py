@@ -182,6 +182,7 @@ def test_jvm_node_on_a_directory_of_pykraft(left_by_pykraft, tmp_path, version):
             traffic.confluent_read(node.bootstrap, "none", traffic.Seen(4 * COUNT))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("version", NODE_VERSIONS)
 def test_pykraft_on_a_directory_of_a_jvm_node(tmp_path, version):
     small = {**SMALL_FILES, "offsets.topic.num.partitions": 1}

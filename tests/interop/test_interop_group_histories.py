@@ -354,6 +354,7 @@ def test_random_requests_are_answered_as_kafka_does(tmp_path):
     assert whole > EPISODES // 3
 
 
+@pytest.mark.ci
 def test_members_that_arrive_together_settle_in_one_generation_as_with_kafka(tmp_path):
     """50 new members, one after the other: the first generation has all of them."""
     delay_ms = 600

@@ -18,7 +18,10 @@ def create(cluster, name, partitions=3):
         admin.create_topic(name, partitions, 3)
 
 
-@pytest.mark.parametrize("version", [kafka_jvm.DEFAULT_VERSION, kafka_jvm.NEWEST_VERSION])
+@pytest.mark.parametrize(
+    "version",
+    [kafka_jvm.NEWEST_VERSION, pytest.param(kafka_jvm.DEFAULT_VERSION, marks=pytest.mark.ci)],
+)
 def test_java_client_with_default_settings(shared_cluster, version):
     topic = f"java-{version}"
     create(shared_cluster, topic)

@@ -142,7 +142,9 @@ def test_we_join_a_jvm_quorum_and_replace_it(version, tmp_path, tools):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(("leads", "joins"), [(OURS, JVM), (JVM, OURS)])
+@pytest.mark.parametrize(
+    ("leads", "joins"), [pytest.param(OURS, JVM, marks=pytest.mark.ci), (JVM, OURS)]
+)
 def test_a_controller_joins_by_itself_and_after_its_disk_was_lost(leads, joins, tmp_path, tools):
     """Auto-join, Kafka's and ours: what it asks of a leader of the other kind."""
     auto = {"controller.quorum.auto.join.enable": "true"}

@@ -97,6 +97,7 @@ print(verdict.trace, verdict.step, sorted(verdict.coverage.items()))
 """
 
 
+@pytest.mark.ci
 def test_faults_of_every_kind_give_the_same_trace_in_any_process():
     told = [
         subprocess.run(

@@ -12,6 +12,7 @@ from simulation.raft_core import EVENTS_MIN, RaftWorld, run_seed, run_seeds
 
 ROOT = Path(__file__).resolve().parents[2]
 CANARIES = sorted((Path(__file__).parent / "canaries").glob("*.py"))
+SLOW = "read_confirmed_by_a_fetch"  # takes hundreds of seeds
 CI_SEEDS = 1_000
 
 
@@ -79,7 +80,13 @@ def _load(path):
     return module
 
 
-@pytest.mark.parametrize("path", CANARIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.ci] if path.stem == SLOW else [])
+        for path in CANARIES
+    ],
+)
 def test_canary_is_caught(path, monkeypatch):
     canary = _load(path)
     canary.install(monkeypatch.setattr)

@@ -81,6 +81,7 @@ def test_timeline_counts_what_the_corpus_counts(spark: Any, corpus: Path) -> Non
         assert seen["quorum-leader"] == expected["counts"].get("LeaderChangeMessage:0", 0)
 
 
+@pytest.mark.ci
 def test_timeline_of_a_log_without_its_beginning(spark: Any, corpus: Path) -> None:
     rows = timeline(spark, str(corpus / "c07")).collect()
     assert min(row.offset for row in rows) >= 32026

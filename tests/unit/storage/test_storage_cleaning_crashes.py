@@ -74,7 +74,7 @@ async def one_pass(media, cut_at):
     return count, before, seen(log), directory
 
 
-@pytest.mark.parametrize("end", ["kill", "power"])
+@pytest.mark.parametrize("end", [pytest.param("kill", marks=pytest.mark.ci), "power"])
 def test_whatever_a_crash_leaves_is_sound(end):
     async def main():
         operations, before, after, directory = await one_pass(Media(), None)
