@@ -55,6 +55,7 @@ def test_confluent_kafka_idempotent(cluster, topic):
     traffic.confluent_read(cluster.bootstrap, topic, traffic.Seen(FIFTY_THOUSAND))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("codec", CODECS)
 def test_kcat(cluster, topic, codec):
     if shutil.which("kcat") is None:
@@ -82,6 +83,7 @@ def test_aiokafka(cluster, topic):
     traffic.aiokafka_round(cluster.bootstrap, topic, traffic.Seen(FIFTY_THOUSAND))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("codec", ["gzip", "lz4"])
 def test_python_clients_with_codecs(cluster, topic, codec):
     traffic.kafka_python_produce(cluster.bootstrap, topic, FIFTY_THOUSAND, codec)

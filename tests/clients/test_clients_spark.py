@@ -10,7 +10,7 @@ from waiting import wait_until
 
 from pykraft.testing import Cluster
 
-pytestmark = [pytest.mark.clients, pytest.mark.spark]
+pytestmark = [pytest.mark.clients, pytest.mark.spark, pytest.mark.ci]
 
 COUNT = 3000
 WAIT_S = 150
@@ -53,7 +53,6 @@ def consumed(bootstrap, topic):
     return found
 
 
-@pytest.mark.ci
 def test_batches(spark, cluster):
     """What Spark has written, another client reads; what Spark reads is exactly the range asked."""
     topic = cluster.create_topic(partitions=3, replication_factor=3)
@@ -101,7 +100,6 @@ def test_a_stream_goes_on_where_it_was_stopped(spark, cluster, tmp_path):
     spark.run(spark_jobs.stop, "stream")
 
 
-@pytest.mark.ci
 def test_a_broker_is_killed_in_the_middle_of_a_stream(spark, cluster, tmp_path):
     """From one topic to another: each record comes once and in order, Spark's task never fails."""
     bootstrap = cluster.bootstrap_servers

@@ -66,6 +66,7 @@ def follower(cluster):
     return next(id_ for id_ in cluster.ids("controller") if id_ != active)
 
 
+@pytest.mark.ci
 def test_a_snapshot_that_was_fetched_and_then_ruined_is_fetched_again(cluster):
     create(cluster, *(f"before-{n}" for n in range(12)))
     for id_ in (follower(cluster), cluster.ids("broker")[0]):

@@ -30,6 +30,7 @@ def could_be_set(cluster, levels):
     return False
 
 
+@pytest.mark.ci
 def test_static_voters_get_into_the_log(tmp_path):
     """kraft.version 0 to 1 on a running quorum, over both doors' ways; it outlives its leader."""
     with clusters.running_cluster(tmp_path, 3, 1) as cluster:

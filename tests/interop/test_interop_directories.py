@@ -158,12 +158,10 @@ def moved(source, target):
     return jvm_node.write_properties(target / "server.properties", values)
 
 
-NODE_VERSIONS = [
-    kafka_jvm.DEFAULT_VERSION,
-    pytest.param(kafka_jvm.NEWEST_VERSION, marks=pytest.mark.ci),
-]
+NODE_VERSIONS = [kafka_jvm.DEFAULT_VERSION, kafka_jvm.NEWEST_VERSION]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("version", NODE_VERSIONS)
 def test_jvm_node_on_a_directory_of_pykraft(left_by_pykraft, tmp_path, version):
     config = moved(left_by_pykraft, tmp_path)

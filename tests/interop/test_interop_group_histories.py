@@ -20,7 +20,7 @@ from waiting import wait_until
 from broker.groups import events as e
 from wire.errors import ErrorCode
 
-pytestmark = pytest.mark.interop
+pytestmark = [pytest.mark.interop, pytest.mark.ci]
 
 EPISODES = 20
 STEPS = 35
@@ -354,7 +354,6 @@ def test_random_requests_are_answered_as_kafka_does(tmp_path):
     assert whole > EPISODES // 3
 
 
-@pytest.mark.ci
 def test_members_that_arrive_together_settle_in_one_generation_as_with_kafka(tmp_path):
     """50 new members, one after the other: the first generation has all of them."""
     delay_ms = 600

@@ -18,7 +18,9 @@ VERSIONS = (kafka_jvm.DEFAULT_VERSION, kafka_jvm.NEWEST_VERSION)
 CONFIGS = dict(zip(VERSIONS, ("kafka.admin.ConfigCommand", f"{TOOLS}.ConfigCommand"), strict=True))
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(
+    scope="module", params=[pytest.param(VERSIONS[0], marks=pytest.mark.ci), VERSIONS[1]]
+)
 def tool(shared_cluster, request):
     """Runs a tool's main class with arguments; `until` says when its output is right.
 

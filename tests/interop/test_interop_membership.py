@@ -142,9 +142,7 @@ def test_we_join_a_jvm_quorum_and_replace_it(version, tmp_path, tools):
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize(
-    ("leads", "joins"), [pytest.param(OURS, JVM, marks=pytest.mark.ci), (JVM, OURS)]
-)
+@pytest.mark.parametrize(("leads", "joins"), [(OURS, JVM), (JVM, OURS)])
 def test_a_controller_joins_by_itself_and_after_its_disk_was_lost(leads, joins, tmp_path, tools):
     """Auto-join, Kafka's and ours: what it asks of a leader of the other kind."""
     auto = {"controller.quorum.auto.join.enable": "true"}
@@ -175,7 +173,9 @@ def test_a_controller_joins_by_itself_and_after_its_disk_was_lost(leads, joins, 
 @pytest.mark.parametrize(
     "version", [VERSION, pytest.param(kafka_jvm.DEFAULT_VERSION, marks=pytest.mark.ci)]
 )
-@pytest.mark.parametrize(("formats", "starts"), [(OURS, JVM), (JVM, OURS)])
+@pytest.mark.parametrize(
+    ("formats", "starts"), [pytest.param(OURS, JVM, marks=pytest.mark.ci), (JVM, OURS)]
+)
 def test_what_one_has_formatted_the_other_starts(formats, starts, version, tmp_path, tools):
     with quorum(tmp_path, 2) as (one, two):
         one.format(formats, "--standalone", version=version)

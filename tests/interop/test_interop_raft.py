@@ -146,6 +146,7 @@ def test_a_jvm_voter_follows_us_leads_us_and_is_replaced_by_us(version, tmp_path
     asyncio.run(main())
 
 
+@pytest.mark.ci
 def test_a_jvm_voter_loads_our_snapshot(tmp_path):
     async def main():
         settings = {"retention_bytes": 1}

@@ -14,7 +14,7 @@ from spark_audit.columns import COLUMNS
 from wire.batch import decode_records, iter_headers
 from wire.uuids import to_text
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.ci]
 
 SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 
@@ -26,7 +26,6 @@ def load(spark: Any, path: Path, schema: str = SCHEMA, **options: Any) -> list[A
     return rows
 
 
-@pytest.mark.ci
 def test_real_logs_have_their_records(spark: Any, corpus: Path) -> None:
     for name in ("c01/n1", "c06", "c07", "c10", "c17", "d03", "d10"):
         folder, _, node = name.partition("/")

@@ -12,6 +12,10 @@ from broker_fakes import cluster, until
 
 pytestmark = pytest.mark.clients
 COUNT = 3000
+OTHER_CODECS = [
+    *(pytest.param(codec, marks=pytest.mark.ci) for codec in ("gzip", "snappy", "lz4")),
+    "zstd",
+]
 
 
 def needs(module):
@@ -33,7 +37,7 @@ def run_with_cluster(path, client, brokers=(1, 2, 3), topic="t", partitions=3, c
 
 
 @needs("confluent_kafka")
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", ["none", *OTHER_CODECS])
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_confluent_kafka(tmp_path, codec, idempotent):
     from confluent_kafka import Consumer, Producer, TopicPartition
@@ -80,7 +84,7 @@ def test_confluent_kafka(tmp_path, codec, idempotent):
 
 
 @needs("kafka")
-@pytest.mark.parametrize("codec", [None, "gzip", "lz4"])
+@pytest.mark.parametrize("codec", [None, pytest.param("gzip", marks=pytest.mark.ci), "lz4"])
 def test_kafka_python(tmp_path, codec):
     from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 

@@ -72,6 +72,7 @@ def test_the_document_of_a_sweep():
     assert "virtual s per CPU s" in done.stderr
 
 
+@pytest.mark.ci
 def test_a_story_depends_on_the_seed_alone():
     words = ("--seed", "4", "--steps", "3000", "--nodes", "1+2", "--trace")
     one, two = run(*words, hash_seed="1"), run(*words, hash_seed="2")
