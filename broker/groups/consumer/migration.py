@@ -67,7 +67,10 @@ class Migration:
         for member, _ in members:
             write_subscription(draft, member)
         names = draft.group.subscribed_topics()
-        write_epoch(draft, group.generation, self._topics.metadata_hash(names))
+        # What its members have is no whole assignment while it rebalances: they need a new one,
+        # even if nothing else changes. (A static member comes back with what it had.)
+        epoch = group.generation + (group.stage is not State.STABLE)
+        write_epoch(draft, epoch, self._topics.metadata_hash(names))
         for member, partitions in members:
             write_target(draft, member.member_id, partitions)
         write_target_epoch(draft, group.generation, NEVER)
@@ -194,16 +197,21 @@ class Migration:
     def leave_behind(self, group: ClassicGroup) -> None:
         """A classic group has become a consumer group, unless the append fails."""
         assignments = {m.member_id: m.assignment for m in group.members.values()}
-        record = group.to_record(assignments)
+        record, rebalances = group.to_record(assignments), group.stage is not State.STABLE
         self._context.log("group_migrated", group=group.group_id, to="consumer")
         self._rebalances.disband(group, ErrorCode.rebalance_in_progress)
 
         def failed(_: ErrorCode) -> None:
-            # Its members were told to join again, and so they find it as a new coordinator would.
+            # Its members were told to join again, and so they find it as a new coordinator would,
+            # but for what no record has: all their protocols, and that it rebalances.
             self._rebalances.replay(group.group_id, record)
             restored = self._context.groups.get(group.group_id)
             assert isinstance(restored, ClassicGroup)
+            for member in restored.members.values():
+                restored.set_protocols(member, group.members[member.member_id].protocols)
             self._rebalances.loaded(restored)
+            if rebalances:
+                self._rebalances.prepare(restored, "it rebalanced before it was to be another kind")
 
         self._context.when_settled(lambda: None, failed)
 

@@ -242,6 +242,24 @@ def test_a_static_consumer_changes_the_protocol_and_back():
     assert again.beat() == "none"
 
 
+@pytest.mark.parametrize("waits", ["for its first assignment", "for what another has left"])
+def test_a_static_consumer_changes_the_protocol_while_its_group_rebalances(waits):
+    """Its old self's partitions are not all that it is to have."""
+    it = scene()
+    if waits == "for its first assignment":
+        static = OldConsumer(it, "i")
+        assert static.join() is None
+    else:
+        other = alone(it)
+        static = OldConsumer(it, "i")
+        assert static.join() is None
+        other.leave()
+    assert it.state() != "Stable"
+    new = it.consumer("n", instance_id="i")
+    new.join()
+    settle(it, [new], [])
+
+
 def test_the_last_new_one_changes_the_protocol_while_others_wait_for_its_partitions():
     it = scene()
     new = it.consumer("n", instance_id="i")
@@ -334,6 +352,30 @@ def test_a_failed_append_leaves_the_classic_group_as_it_was():
     it.append_error = None
     assert it.group().type == "consumer"
     assert new.join().error is ErrorCode.none
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_failed_append_leaves_a_classic_group_that_rebalances(first):
+    it = scene()
+    if not first:
+        gone = alone(it)
+    old = OldConsumer(it)
+    assert old.join() is None
+    if not first:
+        gone.leave()
+    assert it.state() != "Stable"
+    it.append_error = ErrorCode.not_enough_replicas
+    assert it.consumer("n").join().error is ErrorCode.coordinator_not_available
+    it.append_error = None
+    assert it.group().type == "classic"
+    assert it.state() == "PreparingRebalance"
+    if first:
+        assert it.answers[old.caller].error is ErrorCode.rebalance_in_progress
+        (old.member_id,) = it.group().members
+    joined = old.join()
+    assert joined.error is ErrorCode.none
+    assert joined.protocol_name == "sticky"
+    assert joined.leader == old.member_id
 
 
 def test_old_consumers_that_do_not_do_what_they_are_told_are_put_out():
