@@ -80,8 +80,9 @@ class Cluster:
         return self.local.node_directory(self.node(id_)) / "node.log"
 
     def log_entries(self, id_):
-        """The node's log, every line decoded."""
-        return [json.loads(line) for line in self.log(id_).read_text().splitlines()]
+        """The node's log, every line decoded; what is no whole line yet is left out."""
+        lines = self.log(id_).read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def process(self, id_):
         """The node's process, None where none lives."""
