@@ -10,6 +10,7 @@ network   real nodes on a network cut, late and lossy at random, killed and stop
 clients   a million records through every client and codec (tests/clients under CI=true)
 foreign   the clients' own test suites, whole (tests/foreign under CI=true)
 corpus    the audits on recorded logs of real Kafka clusters (PYKRAFT_CORPUS)
+examples  25 times the usual examples of every property in tests/unit
 metadata  thousands of partitions, killed and started again, door and logs compared
 """
 
@@ -39,9 +40,19 @@ from rich.table import Table
 console = Console(stderr=True)
 # Part -> its share of the time and what runs it.
 PARTS: dict[str, tuple[float, Callable[[Task], Outcome]]] = {
+    "examples": (
+        0.10,
+        partial(
+            pytests.prove,
+            "examples",
+            pytests.EXAMPLES,
+            words=pytests.MANY_EXAMPLES,
+            examples=pytests.TIMES,
+        ),
+    ),
     "corpus": (0.05, partial(pytests.prove, "corpus", pytests.CORPUS)),
-    "seeds": (0.15, seeds.prove),
-    "nodes": (0.20, nodes.prove),
+    "seeds": (0.10, seeds.prove),
+    "nodes": (0.15, nodes.prove),
     "canaries": (0.05, partial(pytests.prove, "canaries", pytests.CANARIES)),
     "metadata": (0.10, metadata.prove),
     "faults": (0.15, faults.prove),

@@ -27,6 +27,12 @@ ORDER = (
 )
 
 
+def pytest_configure() -> None:
+    import examples
+
+    examples.load_profile()
+
+
 def _turn(item: pytest.Item) -> int:
     path = item.path.relative_to(ROOT / "tests")
     turns = (turn for turn, place in enumerate(ORDER) if path.is_relative_to(place))

@@ -1,7 +1,8 @@
 import grpc
 import pytest
 from admin_rig import TOPIC_ID, Aborted, Rig
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.stubs import admin_pb2 as pb
@@ -478,7 +479,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(max_size=20) | st.just("x" * 70_000)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     topics=st.lists(
         st.builds(
@@ -508,7 +509,7 @@ def test_whatever_is_asked_every_topic_gets_one_answer(topics):
         assert result.HasField("error") or result.topic_id
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     resources=st.lists(
         st.builds(

@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 from broker_fakes import cluster, until
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from test_broker_end_to_end import batch, produce, values_of
 
@@ -221,7 +222,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(actions, st.integers(0, 4))
 def test_the_cache_is_its_twin(steps, slots):
     sessions, twin, now_ms = cache(slots), Twin(slots), NOW_MS

@@ -4,7 +4,8 @@ import random
 from types import SimpleNamespace
 from uuid import UUID
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSessions
@@ -65,7 +66,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(actions)
 def test_both_halves_mean_the_same(steps):
     leader, session = Leader(), LeaderSession()

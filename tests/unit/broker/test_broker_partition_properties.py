@@ -1,6 +1,7 @@
 """Three partition cores, a small controller and random events: what is acknowledged stays."""
 
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from partition_world import IDS, World
 
@@ -105,7 +106,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(STEPS)
 def test_no_acknowledged_record_is_lost(steps):
     world = SmallWorld()

@@ -3,7 +3,8 @@
 from collections import Counter
 
 from consumer_scene import AWAY, ConsumerScene
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from old_consumer import EagerConsumer
 
@@ -176,7 +177,7 @@ ACTIONS = [
 ]
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_no_partition_has_two_owners_whatever_they_speak(data):
     life = Life(data)

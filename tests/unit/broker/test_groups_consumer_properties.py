@@ -3,7 +3,8 @@
 from collections import Counter
 
 from consumer_scene import AWAY, ConsumerScene, settle, topic_id
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.groups import events as e
@@ -245,7 +246,7 @@ ACTIONS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.data(), st.booleans())
 def test_no_partition_has_two_owners_and_all_get_what_is_theirs(data, alike):
     life = Life(data, alike)

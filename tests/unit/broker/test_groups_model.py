@@ -7,8 +7,9 @@ answered once; and in the end, when nothing fails any more, the group is stable.
 
 import random
 
+from examples import examples
 from group_scene import GroupScene
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.groups import events as e
@@ -284,7 +285,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(STEPS)
 def test_whatever_happens_owners_are_single_commits_stay_and_the_log_tells_it_all(steps):
     world = World()

@@ -2,8 +2,9 @@
 
 import random
 
+from examples import examples
 from group_scene import GroupScene
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.groups import events as e
@@ -91,7 +92,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(STEPS)
 def test_what_counts_is_what_the_committed_log_says(steps):
     scene = GroupScene()

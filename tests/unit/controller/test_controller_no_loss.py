@@ -8,7 +8,8 @@ nobody leads uncleanly.
 import random
 
 from controller_scene import Scene
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from partition_world import IDS, MIN_ISR, World
 
@@ -194,7 +195,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(STEPS)
 def test_no_acknowledged_record_is_lost(steps):
     world = ElrWorld()

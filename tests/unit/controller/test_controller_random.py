@@ -5,7 +5,8 @@ from unittest.mock import patch
 from uuid import UUID
 
 from controller_scene import Scene
-from hypothesis import HealthCheck, settings
+from examples import examples
+from hypothesis import HealthCheck
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -252,10 +253,9 @@ class SlicedCluster(Cluster):
 
 
 for machine in (Cluster, EligibleCluster, SlicedCluster):
-    machine.TestCase.settings = settings(
-        max_examples=40,
+    machine.TestCase.settings = examples(
+        40,
         stateful_step_count=40,
-        deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
     )
 TestCluster = Cluster.TestCase

@@ -4,7 +4,8 @@ import random
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from metadata_samples import History
 
@@ -211,7 +212,7 @@ def plain_sets(held):
     return {topic_id: dict(indexes.items()) for topic_id, indexes in held.items()}
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(0, 2**32))
 def test_inner_indexes_follow_from_the_topics(seed) -> None:
     history = History(seed)
@@ -241,7 +242,7 @@ def image_again(image: MetadataImage) -> MetadataImage:
     )
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.integers(0, 2**32), st.sampled_from([1, 7, 16, 17, 22, 25]))
 def test_an_image_written_as_records_is_the_same_image(seed, level) -> None:
     history = History(seed)
@@ -283,7 +284,7 @@ def with_transactions(records, rng):
     return written, kept
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 2**32))
 def test_every_cut_into_batches_gives_the_same_image(seed) -> None:
     rng = random.Random(seed)
@@ -343,7 +344,7 @@ def check_delta(delta) -> None:
         assert real.empty
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(0, 2**32))
 def test_snapshot_and_log_lead_to_the_same_image(seed) -> None:
     records = [r for r in History(seed).take(200) if getattr(r, "name", "") != "group.version"]
@@ -379,7 +380,7 @@ def test_a_snapshot_in_slices_is_published_at_its_end() -> None:
     assert (loader.image.last_epoch, loader.image.last_timestamp_ms) == (2, 99)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2**32), st.booleans())
 def test_a_load_gives_what_applying_one_after_the_other_gives(seed, shuffled) -> None:
     """Also of records that no snapshot has, in an order that none has."""

@@ -7,7 +7,8 @@ import sys
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from metadata_samples import random_entity
 
@@ -80,7 +81,7 @@ def test_every_field_survives_away_from_its_default(cls, version) -> None:
         assert getattr(found, schema.name) == getattr(record, schema.name)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.sampled_from(ALL), st.binary(max_size=80))
 def test_random_bodies_raise_decode_errors_only(kind, body) -> None:
     cls, version = kind
@@ -91,14 +92,14 @@ def test_random_bodies_raise_decode_errors_only(kind, body) -> None:
     encode(record, version)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary(max_size=40))
 def test_random_bytes_raise_decode_errors_only(data) -> None:
     with contextlib.suppress(DecodeError):
         decode(data)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.integers(0, 2**32), st.data())
 def test_flipped_bytes_raise_decode_errors_only(seed, data) -> None:
     rng = random.Random(seed)
@@ -150,7 +151,7 @@ def test_unknown_tagged_fields_are_passed_over() -> None:
 
 
 @pytest.mark.parametrize("cls", [PartitionRecord, PartitionChangeRecord, ConfigRecord])
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(seed=st.integers(0, 2**32))
 def test_hand_written_decoders_equal_the_general_one(cls, seed) -> None:
     rng = random.Random(seed)

@@ -5,7 +5,8 @@ import random
 import struct
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from net_server_rig import (
     HEARTBEAT,
@@ -98,7 +99,7 @@ def test_garbage_closes_that_connection_alone_with_one_line(garbage):
     run(echo, scenario)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.binary(min_size=1, max_size=200))
 def test_random_bytes_hurt_nobody(data):
     async def scenario(rig):

@@ -5,7 +5,8 @@ import dataclasses
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.records import (
@@ -415,7 +416,7 @@ def test_a_snapshot_that_we_cannot_apply_is_not_shown(values):
     run(story)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from(["", "begin", "end", "abort"]))))
 def test_a_snapshot_ends_where_a_batch_ends_and_no_transaction_is_open(batches):
     async def story(scene):

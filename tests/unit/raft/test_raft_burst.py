@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from raft.burst import MAX_BATCH_BYTES, Burst
@@ -65,7 +66,7 @@ def test_an_append_that_fits_no_batch_is_refused_and_nothing_else_is_lost():
     assert collected(work) == [([b"a", b"b"], 1)]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     st.lists(st.lists(st.sampled_from([1, 60_000, 900_000]), min_size=1, max_size=4), max_size=30)
 )

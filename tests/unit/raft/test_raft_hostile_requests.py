@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 from core_rig import Core, key, log, records
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from kip853_rig import dynamic, following, leading
 
@@ -162,7 +163,7 @@ class Victim:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.__name__)
-@settings(max_examples=150)
+@examples(150)
 @given(steps=STEPS)
 def test_no_stranger_ends_a_node(role, steps):
     victim = Victim(role())
@@ -258,7 +259,7 @@ class Deceived:
             self.tell(SnapshotFrozen(frozen[0].snapshot, False))
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(answers=st.lists(ANSWERS, max_size=12))
 def test_no_leader_that_a_stranger_has_named_ends_a_node(answers):
     deceived = Deceived()

@@ -7,7 +7,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from raft_rig import Cluster, Recorder, eventually
 from structlog.testing import capture_logs
@@ -180,7 +181,7 @@ async def state_of(env, log):
     return values, start
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.sampled_from([(20,), (40,), (20, 40)]),
     DAMAGES,

@@ -6,7 +6,8 @@ import random
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.image import EMPTY
@@ -65,7 +66,7 @@ OPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(OPS)
 def test_a_mirror_has_what_the_files_have(ops):
     env = memory_env()
@@ -112,7 +113,7 @@ def keyed(log, epoch, key, value):
     log.append_as_leader([bytearray(data)], epoch)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     st.lists(
         st.one_of(

@@ -3,7 +3,8 @@
 from itertools import combinations, permutations
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from simulation.models.linear import Operation, Undecided, linearizable
@@ -63,7 +64,7 @@ def histories(draw):
     return found
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(histories())
 def test_the_search_agrees_with_the_naive_one(operations):
     assert linearizable(operations, 0) == naive(operations, 0)

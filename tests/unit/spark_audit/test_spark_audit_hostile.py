@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from audit_logs import LogWriter
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metadata.records import FeatureLevelRecord, NoOpRecord
@@ -79,7 +80,7 @@ def test_files_of_no_bytes(tmp_path: Path) -> None:
 @given(
     st.binary(max_size=600), st.binary(max_size=300), st.binary(max_size=80), st.binary(max_size=80)
 )
-@settings(max_examples=60)
+@examples(60)
 def test_random_bytes_in_every_file(
     tmp_path_factory: pytest.TempPathFactory,
     log: bytes,
@@ -130,7 +131,7 @@ def test_random_damage_to_a_log(tmp_path: Path) -> None:
 @given(
     st.integers(0, 2**31 - 1), st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1)
 )
-@settings(max_examples=50)
+@examples(50)
 def test_headers_that_lie(
     tmp_path_factory: pytest.TempPathFactory, offset: int, delta: int, count: int
 ) -> None:

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from metadata_samples import random_entity
 
@@ -157,7 +158,7 @@ records = st.lists(
 
 
 @given(st.lists(records, min_size=1, max_size=5), st.sampled_from([0, 1, 2, 3, 4]), st.booleans())
-@settings(max_examples=150)
+@examples(150)
 def test_rows_are_the_records(parts: list[list], codec: int, append_time: bool) -> None:
     data, places = b"", []
     expected = []

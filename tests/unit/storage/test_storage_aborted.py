@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.config import LogConfig
@@ -103,7 +104,7 @@ def play(writer, actions):
             writer.end(producer, commit=action == "commit")
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps)
 def test_readers_are_told_what_was_aborted(actions):
     async def main():
@@ -123,7 +124,7 @@ def test_readers_are_told_what_was_aborted(actions):
     asyncio.run(main())
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(steps, st.booleans(), st.integers(0, 40))
 def test_the_files_are_derived_again_from_the_log(actions, clean, flushed_after):
     """After an unclean stop, or whatever happened to the files of the part that may be unsynced."""
@@ -150,7 +151,7 @@ def test_the_files_are_derived_again_from_the_log(actions, clean, flushed_after)
     asyncio.run(main())
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(steps, st.integers(0, 40))
 def test_what_is_cut_off_is_not_aborted_any_more(actions, cut):
     async def main():

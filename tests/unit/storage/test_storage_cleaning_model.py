@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from cleaning_helpers import COMPACTED, Seen, batches_of, dirt_of, limits, records_batch
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from storage_helpers import run
 
@@ -272,7 +273,7 @@ class World:
         assert frames == self.twin.frames()
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(st.lists(steps, max_size=40))
 def test_a_cleaned_log_is_its_twin(story):
     async def main():

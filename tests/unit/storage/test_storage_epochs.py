@@ -1,6 +1,6 @@
 """Leader epochs against the rules written down as plainly as possible (KIP-101, KIP-279)."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.epochs import LeaderEpochs
@@ -46,7 +46,6 @@ def test_a_start_before_all_epochs_changes_nothing():
     assert not epochs.dirty
 
 
-@settings(deadline=None)
 @given(LOGS, st.integers(0, 60), st.integers(0, 60))
 def test_cache_equals_the_epochs_of_the_records(runs, low, high):
     """Runs of (epoch step, records): the cache and its cuts equal what the records say."""

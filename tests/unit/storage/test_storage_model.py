@@ -4,7 +4,8 @@ import asyncio
 import random
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from examples import examples
+from hypothesis import HealthCheck, example, given
 from hypothesis import strategies as st
 from storage_helpers import batch, read_all
 
@@ -268,7 +269,7 @@ ZEROS_BACK_BEFORE = [
 @example(ZEROS_BACK_BEFORE, True)
 @example(ZEROS_BACK, True)
 @example(ZEROS_BACK_SOONER, True)
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(400, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS, st.booleans())
 def test_log_equals_a_list_on_a_disk_that_loses_power(steps, preallocate):
     media = Media()

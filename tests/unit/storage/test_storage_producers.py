@@ -1,7 +1,7 @@
 """The idempotent producer's rules, sequence by sequence (KIP-98)."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from storage import producer_files
@@ -114,7 +114,6 @@ def test_expiry_spares_open_transactions():
 BATCHES = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4), st.booleans()), max_size=25)
 
 
-@settings(deadline=None)
 @given(BATCHES, st.integers(0, 100), st.integers(0, 100))
 def test_snapshot_replay_and_truncation_agree(steps, snapshot_at, cut):
     """A state loaded from a snapshot and replayed, or truncated, accepts the same next batch."""

@@ -4,7 +4,8 @@ import random
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from storage_helpers import batch, read_all, run
 
@@ -129,7 +130,7 @@ def test_a_flipped_byte_in_an_offset_index_is_found_and_repaired_when_read():
     run(main())
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.integers(0, 60), st.integers(0, 2**32 - 1), st.sampled_from(["flip", "cut", "grow", "zero"])
 )

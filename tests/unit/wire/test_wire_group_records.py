@@ -7,7 +7,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings
+from examples import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wire.errors import DecodeError
@@ -84,7 +85,7 @@ VERSIONS = [(kind, version) for kind in KINDS for version in range(VALUE_OF[kind
 
 
 @pytest.mark.parametrize("kind,version", VERSIONS, ids=lambda v: getattr(v, "NAME", v))
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(data=st.data())
 def test_round_trip(kind, version, data):
     key = data.draw(entities(kind))
@@ -96,7 +97,7 @@ def test_round_trip(kind, version, data):
 
 
 @pytest.mark.parametrize("version", [3, 4])
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(data=st.data())
 def test_the_plain_code_of_offsets_is_the_general_one(version, data):
     key = data.draw(entities(OffsetCommitKey))
@@ -188,7 +189,7 @@ def test_damaged_bytes_are_refused(row):
         decode_value(kind, value + b"*")
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(row=st.sampled_from(GOLDEN), data=st.data())
 def test_any_bytes_are_read_or_refused(row, data):
     """Whatever is read says the same when it is written and read again."""
@@ -204,7 +205,7 @@ def test_any_bytes_are_read_or_refused(row, data):
     assert decode_value(kind, encode_value(found, version)) == found
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(
     value=entities(OffsetCommitValue),
     metadata=st.just("") | TEXT,
@@ -228,7 +229,7 @@ def _refusal(read, raw):
     return None
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(st.sampled_from(GOLDEN), st.integers(0, 60))
 def test_what_an_offsets_key_names_is_found_without_an_object(row, size):
     key = bytes.fromhex(row["key"])

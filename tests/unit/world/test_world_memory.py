@@ -5,7 +5,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from world.env import DiskError, DiskFull, SyncFailed
@@ -140,7 +140,6 @@ def test_faults_are_typed_and_leave_things_as_they_were():
     assert file.pread(3, 0) == b"acc"
 
 
-@settings(deadline=None)
 @given(
     st.integers(), st.lists(st.tuples(st.sampled_from("wts"), st.integers(0, 3000)), max_size=12)
 )
