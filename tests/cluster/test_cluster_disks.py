@@ -249,6 +249,7 @@ def test_what_was_led_from_a_directory_that_is_gone_is_led_by_others(tmp_path):
         assert errors == []
 
 
+@pytest.mark.ci
 def test_a_broker_starts_without_a_directory_that_cannot_be_opened(tmp_path):
     """A file lies where one of its two directories was, as root may read what others may not."""
     ports = {1: free_ports(4), 2: free_ports(4)}

@@ -83,6 +83,7 @@ def test_up_and_down_again(shared_cluster):
     wait_until(lambda: level(cluster)["finalized"] == 25, "describe says 25", 10)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("command", "said"),
     [

@@ -216,6 +216,7 @@ def test_a_leader_without_its_followers_acknowledges_nothing_alone(cluster):
         assert [str(call) for call in careful if call.args["node"] == victim] == []
 
 
+@pytest.mark.ci
 def test_late_and_lossy_links_leave_it_available(cluster):
     before = cluster.quorum()
     with clients_at_work(cluster, "late") as clients:

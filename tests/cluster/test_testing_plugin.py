@@ -147,6 +147,7 @@ def test_that_hears_of_it(kafka):
 """
 
 
+@pytest.mark.ci
 def test_a_failing_test_shows_its_nodes_and_what_they_logged_meanwhile(run):
     code, output = run({"test_it.py": FAILING})
     assert code == 1, output
@@ -191,6 +192,7 @@ pykraft_properties =
 """
 
 
+@pytest.mark.ci
 def test_the_shape_is_configured_and_the_command_line_wins(run):
     options = ("--pykraft-controllers", "1", "--pykraft-property", "num.partitions=5")
     code, output = run({"test_it.py": SHAPE, "pytest.ini": INI}, *options)

@@ -110,6 +110,7 @@ def test_dump_tool_reads_the_metadata(left_by_pykraft, version):
         assert complaints(dump(version, indexes)) == []
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("version", DUMP_TOOLS)
 def test_dump_tool_reads_the_partitions(left_by_pykraft, version):
     data = left_by_pykraft / "data"

@@ -30,6 +30,7 @@ def test_java_client_with_default_settings(shared_cluster, version):
     assert kafka_jvm.run_java("StockClient", arguments, path) == f"wrote and read {COUNT}\n"
 
 
+@pytest.mark.ci
 def test_console_producer_and_consumer(shared_cluster):
     create(shared_cluster, "console", 1)
     path = kafka_jvm.classpath()

@@ -104,7 +104,8 @@ async def other_leader(cluster, lost_id):
     return max(known())
 
 
-@pytest.mark.parametrize("version", ["4.3.1", pytest.param("4.1.1", marks=pytest.mark.ci)])
+@pytest.mark.ci
+@pytest.mark.parametrize("version", ["4.1.1", "4.3.1"])
 def test_a_jvm_voter_follows_us_leads_us_and_is_replaced_by_us(version, tmp_path):
     async def main():
         async with mixed_quorum(tmp_path, version) as (cluster, jvm):

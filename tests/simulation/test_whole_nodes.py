@@ -338,6 +338,7 @@ print(*run_some_faults(int(sys.argv[1])))
 """
 
 
+@pytest.mark.ci
 def test_a_seed_gives_the_same_trace_in_any_process():
     """Addresses (a perturbed heap) and the order of sets (another hash seed) change nothing."""
     seed = 17

@@ -45,6 +45,7 @@ def test_rule(rule: rules.FileRule) -> None:
     assert not found, "\n".join(found)
 
 
+@pytest.mark.ci
 def test_no_orphan_module() -> None:
     assert rules.orphans(ROOT) == []
 
