@@ -219,7 +219,11 @@ def _contradiction(
     if rules.contiguous and header.leader_epoch < epochs.latest:
         return f"leader epoch falls from {epochs.latest} to {header.leader_epoch}"
     if rules.stated_epochs is not None and header.next_offset <= rules.stated_epochs[1]:
-        stated = rules.stated_epochs[0].epoch_at(offset)
-        if stated not in (-1, header.leader_epoch):
-            return f"leader epoch {header.leader_epoch}, the epoch file says {stated}"
+        stated = rules.stated_epochs[0]
+        epoch = stated.epoch_at(offset)
+        if epoch not in (-1, header.leader_epoch):
+            return f"leader epoch {header.leader_epoch}, the epoch file says {epoch}"
+        # Deleted records may precede all that the file knows, but none of a later epoch.
+        if epoch == -1 and stated.earliest is not None and header.leader_epoch > stated.earliest[0]:
+            return f"leader epoch {header.leader_epoch}, before epoch {stated.earliest[0]}"
     return None

@@ -15,9 +15,9 @@ from raft.metadata_log import MetadataLog, describe_fetched
 from raft.snapshots import SnapshotStore, SnapshotUnusable, examine, file_name, parse_name, view
 from raft.synced_offset import NAME, SyncedOffset
 from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
-from storage import scan
+from storage import names, scan
 from storage.scan import sound_end
-from wire import control
+from wire import checkpoints, control
 from wire.batch import build_batch
 from wire.errors import FatalError
 from world.memory import MemoryDisk, memory_env
@@ -335,6 +335,17 @@ def test_a_spoiled_epoch_is_damage_though_the_crc_does_not_cover_it(env, place):
     spoil(env, len(batch(0, 1, 3)) + len(batch(3, 2, 3)) + place)
     _, found = opened(env, alone=False)
     assert (found.view.end, found.view.last_epoch, found.needs_end) == (6, 2, 9)
+
+
+@pytest.mark.parametrize("place", range(12, 16))
+def test_a_spoiled_epoch_of_deleted_records_is_not_believed(env, place):
+    """The epoch file knows none of before the log's start, but that none of them was later."""
+    filled(env, (0, 1, 3), (3, 1, 3), (6, 1, 3))
+    path = f"{DIR}/{names.LEADER_EPOCHS}"
+    asyncio.run(env.disk.replace(path, checkpoints.encode_epochs([(1, 6)])))
+    spoil(env, len(batch(0, 1, 3)) + place)
+    _, found = opened(env, alone=False)
+    assert (found.view.end, found.view.last_epoch, found.needs_end) == (3, 1, 9)
 
 
 def test_a_shorter_file_is_damage_too(env):
