@@ -23,7 +23,7 @@ def test_confluent_admin_client(shared_cluster):
 
     def result(futures):
         (future,) = futures.values()
-        return future.result(20)
+        return future.result(120)
 
     name = "by-confluent"
     described = result({0: admin.describe_cluster()})

@@ -129,7 +129,7 @@ def test_a_compacted_topic_stays_small_and_right(tmp_path):
     with running_cluster(tmp_path / "c", 1, 3, SETTINGS) as cluster:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         made = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3, config=CONFIGS)])
-        made[TOPIC].result(20)
+        made[TOPIC].result(120)
         traffic.wait_for_leaders(cluster.bootstrap, TOPIC, PARTITIONS)
         table = Table(cluster.bootstrap)
         table.write(6_000, deleted=range(10))

@@ -15,7 +15,7 @@ from waiting import wait_until
 
 from pykraft.testing import Cluster
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(1_200)]
 
 CI = os.environ.get("CI") == "true"
 PARTITIONS = 6
@@ -139,7 +139,7 @@ def coordinator(cluster, group):
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
     (future,) = admin.describe_consumer_groups([group], request_timeout=20).values()
-    return future.result(30).coordinator.id
+    return future.result(120).coordinator.id
 
 
 @pytest.mark.parametrize(("library", "protocol"), STORIES)

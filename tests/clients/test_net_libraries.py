@@ -42,7 +42,7 @@ def bootstrap():
     features = FeatureView({"metadata.version": (7, 25)}, {"metadata.version": 25}, 10)
 
     def do(coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result(120)
 
     config = ListenerConfig("PLAINTEXT", "127.0.0.1", 0)
     server = do(serve(real_env(1), config, table, lambda: features))
@@ -61,7 +61,7 @@ def bootstrap():
 def test_librdkafka(bootstrap):
     admin = pytest.importorskip("confluent_kafka.admin")
     client = admin.AdminClient({"bootstrap.servers": bootstrap})
-    found = client.list_topics(timeout=10)
+    found = client.list_topics(timeout=60)
     assert list(found.brokers) == [1]
     assert found.cluster_id == "cluster"
 

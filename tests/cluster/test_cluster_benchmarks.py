@@ -36,7 +36,7 @@ def test_a_leader_is_replaced_and_many_partitions_are_carried(tmp_path):
         env={**os.environ, "PYKRAFT_HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=600,
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

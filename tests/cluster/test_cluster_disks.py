@@ -48,7 +48,7 @@ def snapshots(cluster, id_):
 def topics_of(cluster, broker):
     """The topics that a broker knows of."""
     producer = Producer({"bootstrap.servers": cluster.node(broker).kafka, "log_level": 0})
-    return set(producer.list_topics(timeout=20).topics)
+    return set(producer.list_topics(timeout=60).topics)
 
 
 def events(cluster, id_):

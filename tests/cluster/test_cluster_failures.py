@@ -247,7 +247,7 @@ def test_audit_state_is_what_topics_describe_says(cluster):
             [sys.executable, "-m", "pykraft", "audit", "state", str(directory), "--json"],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
         assert done.returncode == 0, done.stderr[-2000:]
@@ -294,7 +294,7 @@ def test_audit_verify_finds_the_controllers_logs_sound(one_cluster):
         [sys.executable, "-m", "pykraft", "audit", "verify", *paths, "--json"],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-2000:]

@@ -82,7 +82,7 @@ def group_of(count, library, protocol, cluster, replicas=3):
     """A group's name, a topic, and members that are ended afterwards."""
     topic = group = f"{library}-{protocol}-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic(topic, PARTITIONS, replicas)], operation_timeout=30)[
+    admin.create_topics([NewTopic(topic, PARTITIONS, replicas)], operation_timeout=60)[
         topic
     ].result()
     members = [Member(library, protocol, cluster.bootstrap, group, topic) for _ in range(count)]
@@ -128,7 +128,7 @@ def committed(bootstrap, group, topic):
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0})
     try:
         asked = [TopicPartition(topic, p) for p in range(PARTITIONS)]
-        return [p.offset for p in consumer.committed(asked, timeout=20)]
+        return [p.offset for p in consumer.committed(asked, timeout=60)]
     finally:
         consumer.close()
 
@@ -427,7 +427,7 @@ def test_the_topic_of_offsets_grows_and_is_deleted(tmp_path):
             wait_until(lambda: shared_out(members), "two members share the partitions", 60)
             admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
             grown = admin.create_partitions([NewPartitions("__consumer_offsets", 50)])
-            grown["__consumer_offsets"].result(60)
+            grown["__consumer_offsets"].result(120)
             before = [
                 sum("assigned" in line for line in m.said) for m in (*members, *other_members)
             ]
@@ -436,7 +436,7 @@ def test_the_topic_of_offsets_grows_and_is_deleted(tmp_path):
             assert after == before, "partitions changed hands"
             assert Progress(members).problems == Progress(other_members).problems == []
             begun = [len(member.said) for member in members]
-            admin.delete_topics(["__consumer_offsets"])["__consumer_offsets"].result(60)
+            admin.delete_topics(["__consumer_offsets"])["__consumer_offsets"].result(120)
             wait_until(
                 lambda: all(
                     any("assigned" in line for line in member.said[n:])
@@ -483,7 +483,7 @@ def gathered(cluster, protocol, members, partitions):
             assert said, process.stderr.read()[-3000:]
             yield group, json.loads(said)["settle"]
             process.stdin.close()
-            assert process.wait(60) == 0, process.stderr.read()[-3000:]
+            assert process.wait(120) == 0, process.stderr.read()[-3000:]
         finally:
             process.kill()
     admin.delete_topics([topic])[topic].result()

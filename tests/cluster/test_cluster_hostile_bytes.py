@@ -59,7 +59,7 @@ BYTES = {
 def is_served(cluster):
     """The node answers a client, on a connection from before and on a new one."""
     return bool(
-        AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=10).brokers
+        AdminClient({"bootstrap.servers": cluster.bootstrap}).list_topics(timeout=60).brokers
     )
 
 

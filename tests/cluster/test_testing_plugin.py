@@ -27,7 +27,7 @@ def run(tmp_path):
             env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=600,
             check=False,
         )
         return done.returncode, done.stdout + done.stderr
@@ -140,7 +140,7 @@ def test_that_fails(kafka):
 def test_where_a_node_dies(kafka):
     node = psutil.Process(kafka.status()["nodes"][0]["pid"])
     node.kill()
-    node.wait(20)
+    node.wait(120)
 
 def test_that_hears_of_it(kafka):
     pass

@@ -25,7 +25,7 @@ assert not {"kio", "grpc", "psutil", "structlog"} & set(sys.modules), "tests sta
 """
 
 
-def command(*words, cwd, timeout_s=250):
+def command(*words, cwd, timeout_s=600):
     done = subprocess.run(
         [str(word) for word in words],
         cwd=cwd,
@@ -44,17 +44,19 @@ def wheel(tmp_path_factory):
     """The wheel of this tree, built from a copy of it: a build leaves folders behind."""
     place = tmp_path_factory.mktemp("wheel")
     packed = subprocess.run(
-        ["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True, timeout=60
+        ["git", "archive", "HEAD"], cwd=ROOT, capture_output=True, check=True, timeout=600
     )
     (place / "source").mkdir()
-    subprocess.run(["tar", "-x"], cwd=place / "source", input=packed.stdout, check=True, timeout=60)
+    subprocess.run(
+        ["tar", "-x"], cwd=place / "source", input=packed.stdout, check=True, timeout=600
+    )
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--no-deps")
     command(*pip, "--wheel-dir", place / "wheels", place / "source", cwd=place)
     (built,) = (place / "wheels").glob("pykraft-*.whl")
     return built
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_a_project_of_its_own(wheel, tmp_path):
     """First without pytest, which pykraft doesn't bring; then with it, and no other word said."""
     venv.create(tmp_path / "venv", with_pip=True)

@@ -52,7 +52,7 @@ def _run(source, scratch, cluster):
         "KAFKA_ROOT": str(scratch),
     }
     command = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "kafka_python_plugin"]
-    command += ["-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "--timeout=240"]
+    command += ["-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "--timeout=600"]
     command += ["--rootdir", str(source), "test/integration"]
     with (scratch / "output").open("w") as output:
         done = subprocess.run(

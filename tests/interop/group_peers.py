@@ -24,7 +24,7 @@ from wire.messages import (
     request_module,
 )
 
-ANSWER_TIMEOUT_S = 10
+ANSWER_TIMEOUT_S = 60
 CLIENT = "c"
 
 

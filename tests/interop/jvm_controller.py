@@ -19,7 +19,7 @@ from wire.batch import decode_records, iter_headers
 from wire.messages import RequestHeader, decode_response, encode_request, fill, request_class
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
-ANSWER_TIMEOUT_S = 20
+ANSWER_TIMEOUT_S = 60
 SIZE = struct.Struct(">i")
 
 
@@ -123,7 +123,7 @@ class JvmController(Requests):
         if self._socket is not None:
             self._socket.close()
         self._process.kill()
-        self._process.wait(20)
+        self._process.wait(120)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ JVM_OPTIONS = [
 READERS = re.compile(
     r"storage\.|LogManager|LogLoader|KafkaMetadataLog|KafkaRaftLog|[Ss]napshot|Loader|Checkpoint|meta\."
 )
-STOP_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 120
 
 
 def combined_properties(directory, node_id=1, **more):
@@ -126,7 +126,7 @@ class JvmNode:
                 self.process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
-                self.process.wait(10)
+                self.process.wait(120)
                 raise AssertionError(f"JVM Kafka would not stop:\n{self.tail()}") from None
 
 

@@ -94,12 +94,12 @@ def compiled(source: str, version: str = DEFAULT_VERSION) -> str:
         sources = str(HERE / "java")
         options = ["-nowarn", "-implicit:class", "-sourcepath", sources, "-d", str(classes)]
         command = [javac, *options, "-cp", base, str(path)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
         assert done.returncode == 0, done.stderr
     return f"{classes}{os.pathsep}{base}"
 
 
-def run_java(main: str, arguments: list[str], path: str, *, timeout_s: float = 120) -> str:
+def run_java(main: str, arguments: list[str], path: str, *, timeout_s: float = 600) -> str:
     """Run a main class and return what it printed; its error output is the failure's text."""
     command = [java(), *JVM_OPTIONS, "-cp", path, main, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)

@@ -190,7 +190,7 @@ class Jvm:
             admin = AdminClient({"bootstrap.servers": node.bootstrap})
             made = admin.create_topics([NewTopic(name, 1, 1, config=SETTINGS) for name in topics])
             for one in made.values():
-                one.result(20)
+                one.result(120)
 
     def running(self):
         return jvm_node.jvm_node(self.config, version=self.version)

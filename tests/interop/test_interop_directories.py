@@ -34,7 +34,7 @@ def create(bootstrap, *names, **configs):
     for made in admin.create_topics(
         [NewTopic(name, 3, 1, config=configs) for name in names]
     ).values():
-        made.result(20)
+        made.result(120)
 
 
 def write_new(bootstrap, topic):
@@ -54,7 +54,7 @@ def fill(bootstrap):
     create(bootstrap, *(f"more-{n}" for n in range(12)))
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for gone in admin.delete_topics(["more-0", "more-1"]).values():
-        gone.result(20)
+        gone.result(120)
 
 
 def produce(bootstrap, codec, start, **more):
@@ -69,7 +69,7 @@ def check(bootstrap, count, *more):
         traffic.confluent_read(bootstrap, codec, traffic.Seen(count))
     for topic in more:
         traffic.confluent_read(bootstrap, topic, traffic.Seen(COUNT))
-    names = set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics)
+    names = set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=60).topics)
     assert {*CODECS, "compacted", *(f"more-{n}" for n in range(2, 12)), *more} <= names
     assert not {"more-0", "more-1"} & names
 

@@ -99,7 +99,7 @@ def test_aborted_transactions_of_a_jvm_node_and_back(tmp_path):
     with jvm_node.jvm_node(config) as node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
         for made in admin.create_topics([NewTopic("txn", 1, 1)]).values():
-            made.result(20)
+            made.result(120)
         committed, total = write_transactions(node.bootstrap)
         assert read(node.bootstrap, "read_committed", len(committed)) == committed
     data = tmp_path / "data"

@@ -40,7 +40,7 @@ def with_usual_interval(told):
 
 def told_by(bootstrap):
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    admin.create_topics([NewTopic("t", 3, 1)], operation_timeout=30)["t"].result()
+    admin.create_topics([NewTopic("t", 3, 1)], operation_timeout=60)["t"].result()
     return asyncio.run(group_story.tell(bootstrap, *STORIES))
 
 

@@ -48,7 +48,7 @@ def test_console_producer_and_consumer(shared_cluster):
         input=text,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -105,7 +105,7 @@ class Process:
     def kill(self):
         if self.process is not None:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait(120)
             self.process = None
 
     def wipe(self):

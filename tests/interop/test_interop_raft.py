@@ -68,7 +68,7 @@ class JvmController:
     def kill(self):
         if self.process is not None:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait(120)
 
     @property
     def segment(self):

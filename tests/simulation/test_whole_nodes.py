@@ -352,6 +352,6 @@ def test_a_seed_gives_the_same_trace_in_any_process():
             capture_output=True,
             text=True,
             check=True,
-            timeout=120,
+            timeout=600,
         )
         assert there.stdout.strip() == here

@@ -148,7 +148,7 @@ def test_spark_submit(corpus: Path, spark: Any) -> None:
     done = subprocess.run(
         [str(submit), "--master", "local[2]", str(ROOT / "scripts" / "audit.py"), "verify",
          str(corpus / "d01"), "--json"],
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=600,
         env={**environment(), "PYSPARK_PYTHON": sys.executable,
              "PYSPARK_DRIVER_PYTHON": sys.executable},
         check=False,
@@ -162,7 +162,7 @@ def test_spark_submit(corpus: Path, spark: Any) -> None:
 def test_the_script_alone(corpus: Path) -> None:
     done = subprocess.run(
         [sys.executable, f"{ROOT}/scripts/audit.py", "state", str(corpus / "c05"), "--json"],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
         env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"}, cwd="/",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

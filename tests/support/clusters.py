@@ -12,7 +12,7 @@ from waiting import wait_until
 from admin.client import AdminClient
 from pykraft.local_cluster import LocalCluster, plan
 
-COMMAND_TIMEOUT_S = 90
+COMMAND_TIMEOUT_S = 300
 LOG_LINES = 25
 
 # The clusters that run now: a failing test shows the ends of their nodes' logs.
@@ -173,11 +173,11 @@ def pykraft_server(config, exit_code=0):
         wait_until(ready, f"{config} is ready: see {log}", 30)
         yield process
         process.terminate()
-        assert process.wait(30) == exit_code, log.read_text(errors="replace")[-4000:]
+        assert process.wait(120) == exit_code, log.read_text(errors="replace")[-4000:]
     finally:
         if process.poll() is None:
             process.kill()
-            process.wait(10)
+            process.wait(120)
 
 
 def log_tails():

@@ -19,7 +19,7 @@ TIMES = {
 def ours(arguments):
     """What our command line prints."""
     command = [sys.executable, "-m", "pykraft", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -51,7 +51,7 @@ class Node:
     def kill(self):
         process, self.process = self.process, None
         process.kill()
-        process.wait(20)
+        process.wait(120)
 
     def stop(self):
         process, self.process = self.process, None
@@ -59,10 +59,10 @@ class Node:
             return
         process.terminate()
         try:
-            process.wait(30)
+            process.wait(120)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(20)
+            process.wait(120)
 
     @property
     def directory(self):

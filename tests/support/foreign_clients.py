@@ -21,7 +21,7 @@ from kafka_jvm import cache_dir, skip_or_fail
 
 CLIENTS = Path(__file__).resolve().parent.parent / "clients"
 BUILD_S = 1200
-RUN_S = 200
+RUN_S = 600
 
 
 def _newest(folder):
@@ -162,7 +162,7 @@ class ForeignMember:
         assert self._ended() == 0, self.errors
 
     def _ended(self):
-        code = self.process.wait(60)
+        code = self.process.wait(120)
         for reader in self._readers:
             reader.join()
         self.process.stdout.close()

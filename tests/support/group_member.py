@@ -162,7 +162,7 @@ class Member:
         self._ended()
 
     def _ended(self):
-        self.process.wait(30)
+        self.process.wait(120)
         self._reader.join()
         self.process.stdout.close()
         self.process.stderr.close()

@@ -128,4 +128,4 @@ class Mischief:
             self._tell(kind, node)
             process.send_signal(number)
             if number == signal.SIGKILL:
-                process.wait(10)
+                process.wait(120)

@@ -79,10 +79,10 @@ class _Network:
         """Ends the process that carries, and with it the network."""
         self._process.stdin.close()
         try:
-            self._process.wait(10)
+            self._process.wait(120)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(120)
         self._process.stdout.close()
 
     def _tell(self, links):
@@ -98,7 +98,7 @@ class _Network:
         ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_S)
         assert ready, f"the network said nothing for {ANSWER_S:g} s"
         line = self._process.stdout.readline()
-        assert line, f"the network ended: {self._process.wait(10)}"
+        assert line, f"the network ended: {self._process.wait(120)}"
         return json.loads(line)
 
 

@@ -5,6 +5,8 @@ import contextlib
 import socket
 from uuid import UUID
 
+from waiting import PATIENCE
+
 from net.handlers import HandlerTable
 from net.server import FeatureView, ListenerConfig, serve
 from raft.config import RaftConfig
@@ -185,6 +187,7 @@ class Cluster:
 
 
 async def eventually(condition, *, timeout_s=20.0, why=lambda: ""):
+    timeout_s *= PATIENCE
     deadline = asyncio.get_running_loop().time() + timeout_s
     while not condition():
         if asyncio.get_running_loop().time() > deadline:

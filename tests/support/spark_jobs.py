@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 POM = Path(__file__).resolve().parent.parent / "clients" / "spark" / "pom.xml"
-TIMEOUT_S = 200
+TIMEOUT_S = 600
 
 _session = None
 _streams = {}

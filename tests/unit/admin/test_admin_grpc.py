@@ -47,7 +47,7 @@ class Running:
         self.address = f"127.0.0.1:{self.server.port}"
 
     def do(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(20)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(120)
 
     def close(self) -> None:
         self.do(self.server.close(0))

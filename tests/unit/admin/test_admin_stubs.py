@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_the_committed_stubs_are_what_the_definitions_give(tmp_path):
     pytest.importorskip("grpc_tools")
     script = ROOT / "scripts" / "generate-stubs"
-    subprocess.run([sys.executable, script, tmp_path], check=True, timeout=60)
+    subprocess.run([sys.executable, script, tmp_path], check=True, timeout=600)
     made = sorted(path.name for path in (tmp_path / "admin" / "stubs").iterdir())
     assert made == ["admin_pb2.py", "admin_pb2.pyi", "admin_pb2_grpc.py"]
     for name in made:

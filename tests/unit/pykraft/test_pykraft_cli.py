@@ -250,7 +250,7 @@ def ended_server(folder):
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
 
@@ -361,6 +361,6 @@ def test_a_node_serves_when_nobody_reads_its_log_any_more(here):
 
             wait_until(ready, "the node is ready", 30)
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(120) == 0
         finally:
             process.kill()

@@ -33,7 +33,7 @@ def run(*words, hash_seed="0"):
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
     )
 
 

@@ -50,7 +50,7 @@ def test_there_are_as_many_threads_as_syncs_at_a_time_up_to_the_most():
     def meet(handle):
         most.append(len(sync_threads()))
         if handle is not None:
-            together.wait(20)  # three at a time, or an error
+            together.wait(120)  # three at a time, or an error
 
     async def main():
         await syncs.run(None)
@@ -70,7 +70,7 @@ def test_a_caller_who_gives_up_and_a_loop_that_ends_hurt_nobody_else():
     gate, ended = threading.Event(), []
 
     def wait(handle):
-        assert gate.wait(20)
+        assert gate.wait(120)
         ended.append(handle)
 
     async def give_up():
