@@ -7,9 +7,10 @@ what would leave the budget is weakened (a power cut to a kill) or left out:
   records below the synced offset that its disk says, since above it damage is a torn tail. How far
   that offset has to reach, and that such damage is noticed, is checked.
 - A broker loses unsynced data only while every partition of it has all its replicas in sync, and
-  until it is back in all of them no other broker is hit by anything that may take it out. With
-  eligible leader replicas one more may be, while a third stays unhurt and nothing hits a
-  controller.
+  until it is back in all of them no other broker is hit by anything that may take it out, nor a
+  controller: where no broker finds an active one, all leave the ISR, and who lost data may be the
+  last. With eligible leader replicas a controller may be hit, or one more broker, while a third
+  stays unhurt.
 
 It also starts again whoever is down, as an operator's supervisor does: after a fault's own time,
 or a second after a node has ended by itself.
@@ -146,13 +147,15 @@ class Saboteur:
 
         With eligible leader replicas a second broker may be, as long as a third is left unhurt:
         where all have ended uncleanly nobody can tell who lost something. From then on the third
-        has to stay in the ISR, so nothing may keep it from an active controller either.
+        has to stay in the ISR, so nothing may keep it from an active controller either. Without,
+        that is so from the first on: who is last in the ISR leads, unclean or not (KIP-966).
         """
         if fault.kind in _HARMLESS:
             return True
         self._forget_whole()
         if node_id not in self._cast.brokers:
-            return not (self._lossy and len({**self._lossy, **self._ended}) > 1)
+            may_hurt = 1 if self._has_elr() else 0
+            return not (self._lossy and len({**self._lossy, **self._ended}) > may_hurt)
         lossy = [broker for broker in self._lossy if broker != node_id]
         if not lossy:
             return True
@@ -214,8 +217,10 @@ class Saboteur:
             return False
         if self._alone_until.get(node_id, 0) > self._simulation.now_ms:
             return False
-        unhurt = self._unhurt(without=(node_id,))
-        needed = 1 if self._has_elr() else len(self._cast.brokers) - 1
+        has_elr, unhurt = self._has_elr(), self._unhurt(without=(node_id,))
+        if not has_elr and not self._quorum_is_calm():
+            return False
+        needed = 1 if has_elr else len(self._cast.brokers) - 1
         if len(unhurt) < min(needed, len(self._cast.brokers) - 1):
             return False
         for topic, index in image.partitions_of_broker(node_id):
