@@ -9,7 +9,7 @@ from uuid import UUID
 from pykraft.node_config import NodeConfig
 from pykraft.storage_format import META_PROPERTIES
 from storage.log_dir import LogDirectory
-from wire import uuids
+from wire import meta_properties, uuids
 from wire.errors import DamagedFile, FatalError
 from wire.exits import EXIT_BAD_DIRECTORY
 from world.env import Absent, AlreadyLocked, DiskError, Env
@@ -46,7 +46,7 @@ async def open_all(env: Env, config: NodeConfig) -> NodeDirectories:
     try:
         for path in dict.fromkeys((*config.log_dirs, config.metadata_log_dir)):
             try:
-                opened[path] = await _open(env, path)
+                opened[path] = await _open(env, path, identities)
                 identities[path] = await _identity(env, opened[path], config)
             except (DamagedFile, DiskError) as error:
                 failed[path] = str(error)
@@ -83,8 +83,9 @@ def _check_left(config: NodeConfig, failed: Mapping[str, str]) -> None:
         )
 
 
-async def _open(env: Env, path: str) -> LogDirectory:
-    """Raises DiskError or DamagedFile where the directory has failed."""
+async def _open(env: Env, path: str, identities: Mapping[str, tuple[str, UUID]]) -> LogDirectory:
+    """Raises DiskError or DamagedFile where the directory has failed. `identities`: of those that
+    are open."""
     if not env.disk.exists(path):
         raise FatalError(
             EXIT_BAD_DIRECTORY,
@@ -92,7 +93,7 @@ async def _open(env: Env, path: str) -> LogDirectory:
             "makes it",
         )
     try:
-        env.disk.read_bytes(f"{path}/{META_PROPERTIES}")
+        data = env.disk.read_bytes(f"{path}/{META_PROPERTIES}")
     except Absent:
         raise FatalError(
             EXIT_BAD_DIRECTORY,
@@ -102,6 +103,14 @@ async def _open(env: Env, path: str) -> LogDirectory:
     try:
         return await LogDirectory.open(env, path)
     except AlreadyLocked as error:
+        own = meta_properties.decode(data, path).directory_id
+        for other, (_, directory_id) in identities.items():
+            if directory_id == own:
+                raise FatalError(
+                    EXIT_BAD_DIRECTORY,
+                    f"{path} and {other} are the same directory: log.dirs and metadata.log.dir "
+                    "must write it in the same way, and log.dirs once",
+                ) from error
         raise FatalError(EXIT_BAD_DIRECTORY, f"{path} is in use by another process") from error
 
 

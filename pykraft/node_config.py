@@ -10,6 +10,7 @@ import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from metadata.configs import StaticConfig
 from wire import properties
@@ -17,6 +18,7 @@ from wire.errors import DecodeError, ErrorCode, KafkaError
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _SERVED_PROTOCOLS = ("PLAINTEXT",)
+_EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _LISTENER = re.compile(r"^([A-Za-z0-9_-]+)://(.*):(-?\d+)$")
 
 
@@ -116,7 +118,7 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
     if not controller_names:
         raise invalid("controller.listener.names", "", "must name the controllers' listener")
     bound = _listeners("listeners", static["listeners"])
-    advertised = _listeners("advertised.listeners", static["advertised.listeners"] or "")
+    advertised = _advertised(static["advertised.listeners"] or "")
     listeners = [
         _listener(name, address, advertised.get(name, address), protocols)
         for name, address in bound.items()
@@ -124,8 +126,7 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
     controllers = [listener for listener in listeners if listener.name in controller_names]
     brokers = [listener for listener in listeners if listener.name not in controller_names]
     _check_roles(roles, controllers, brokers, static["listeners"])
-    if not static.log_dirs:
-        raise invalid("log.dirs", "", "must name a directory")
+    log_dirs = _log_dirs(static)
     voters = _voters(static["controller.quorum.voters"])
     name = "controller.quorum.bootstrap.servers"
     bootstrap = tuple(parse_address(name, item) for item in static[name])
@@ -154,8 +155,8 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
         inter_broker_listener=_inter_broker(static, brokers) if brokers else None,
         voters=voters,
         bootstrap=bootstrap,
-        log_dirs=static.log_dirs,
-        metadata_log_dir=static["metadata.log.dir"] or static.log_dirs[0],
+        log_dirs=log_dirs,
+        metadata_log_dir=_directory(static["metadata.log.dir"] or log_dirs[0]),
         admin=admin,
         metrics=metrics,
     )
@@ -190,6 +191,15 @@ def _listeners(setting: str, text: str) -> dict[str, Address]:
     return found
 
 
+def _advertised(text: str) -> dict[str, Address]:
+    found = _listeners("advertised.listeners", text)
+    for name, address in found.items():
+        if address.host in _EVERY_INTERFACE:
+            rule = "must name a host that clients can reach, not every interface"
+            raise invalid("advertised.listeners", f"{name}://{address}", rule)
+    return found
+
+
 def _listener(
     name: str, bind: Address, advertised: Address, protocols: Mapping[str, str]
 ) -> Listener:
@@ -203,7 +213,7 @@ def _listener(
             f"{name}:{protocol}",
             f"only {served} is served so far",
         )
-    if advertised.host in ("", "0.0.0.0", "::"):
+    if advertised.host in _EVERY_INTERFACE:
         # Every interface, of which clients can't be told: they get this machine's own name for it.
         advertised = Address("localhost", advertised.port)
     return Listener(name, bind, advertised, _PROTOCOLS[protocol])
@@ -234,6 +244,21 @@ def _check_places(places: Sequence[tuple[str, Address]]) -> None:
         taken[place] = setting
 
 
+def _log_dirs(static: StaticConfig) -> tuple[str, ...]:
+    paths = tuple(_directory(path) for path in static.log_dirs)
+    if not paths:
+        raise invalid("log.dirs", "", "must name a directory")
+    for path in paths:
+        if paths.count(path) > 1:
+            raise invalid("log.dirs", ",".join(static.log_dirs), f"{path} is there twice")
+    return paths
+
+
+def _directory(path: str) -> str:
+    """Without what is said twice or for nothing, but for `..`: a link may come before it."""
+    return str(PurePosixPath(path))
+
+
 def _voters(items: tuple[str, ...]) -> dict[int, Address]:
     voters: dict[int, Address] = {}
     for item in items:
@@ -242,7 +267,11 @@ def _voters(items: tuple[str, ...]) -> dict[int, Address]:
             raise invalid("controller.quorum.voters", item, "must be id@host:port")
         if int(text) in voters:
             raise invalid("controller.quorum.voters", item, f"the voter {text} is there twice")
-        voters[int(text)] = parse_address("controller.quorum.voters", address)
+        place = parse_address("controller.quorum.voters", address)
+        if place in voters.values():
+            other = next(voter for voter, taken in voters.items() if taken == place)
+            raise invalid("controller.quorum.voters", item, f"voter {other} has the same address")
+        voters[int(text)] = place
     return voters
 
 

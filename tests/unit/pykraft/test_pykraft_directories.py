@@ -137,3 +137,10 @@ def test_one_of_another_node_or_cluster_or_in_use_stops_the_node(home):
     assert refused(home, names="ac") == f"{home}/c is in use by another process"
     lock.release()
     assert opened(home, names="ac").failed == {}
+
+
+def test_one_that_is_there_by_two_names_is_not_another_processs(home):
+    shutil.rmtree(home / "b")
+    (home / "b").symlink_to(home / "a")
+    assert refused(home, names="ab").startswith(f"{home}/b and {home}/a are the same directory: ")
+    assert opened(home, names="ac", metadata_log_dir=f"{home}/a/").failed == {}

@@ -90,7 +90,21 @@ BAD = [
         "1@h:2",
         "the voter 1 is there twice",
     ),
+    (
+        {"controller_quorum_voters": "1@h:1,2@h:1"},
+        "controller.quorum.voters",
+        "2@h:1",
+        "voter 1 has the same address",
+    ),
+    (
+        {"advertised_listeners": "PLAINTEXT://0.0.0.0:9092"},
+        "advertised.listeners",
+        "PLAINTEXT://0.0.0.0:9092",
+        "a host that clients can reach",
+    ),
     ({"log_dirs": ","}, "log.dirs", "", "must name a directory"),
+    ({"log_dirs": "/a,/b,/a"}, "log.dirs", "/a,/b,/a", "/a is there twice"),
+    ({"log_dirs": "/a,/b,/.//a/"}, "log.dirs", "/a,/b,/.//a/", "/a is there twice"),
     ({"inter_broker_listener_name": "X"}, "inter.broker.listener.name", "X", "PLAINTEXT"),
     ({"pykraft_metrics_listener": "9095"}, "pykraft.metrics.listener", "9095", "must be host:port"),
     (
