@@ -79,7 +79,7 @@ def _say(line: str) -> None:
 
 
 async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_new: bool) -> int:
-    await _check_places(config)
+    await _check_free(config)
     if format_if_new:
         await _format_new(env, config)
     stop = asyncio.Event()
@@ -127,7 +127,7 @@ async def _stop(node: Node) -> None:
         node.fail(FatalError(EXIT_METADATA_DISK_FAILED, f"not stopped cleanly: {error}"))
 
 
-async def _check_places(config: NodeConfig) -> None:
+async def _check_free(config: NodeConfig) -> None:
     """Looks whether every address can be had, before anything on disk is touched.
 
     OSError names the setting and the address. Another may still take one in the next moment: then

@@ -40,7 +40,6 @@ class Context:
     __slots__ = (
         "effects",
         "groups",
-        "knows_topics",
         "new_uuid",
         "now_ms",
         "overrides",
@@ -57,9 +56,8 @@ class Context:
         self.timers = Timers()
         self.speculation = Speculation()
         self.groups: Versioned[str, Group] = Versioned(self.speculation)
-        # The topics of the newest metadata image, by name; none until that is told.
-        self.topics: Mapping[str, Topic] = {}
-        self.knows_topics = False
+        # The topics of the newest metadata image, by name, once they are told.
+        self.topics: Mapping[str, Topic] | None = None
         self.overrides: Mapping[str, GroupOverrides] = {}
         self.now_ms = 0
         self.wall_ms = 0

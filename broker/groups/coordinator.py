@@ -169,7 +169,6 @@ class GroupCoordinator:
 
     def _topics_known(self, event: e.TopicsKnown) -> None:
         self._context.topics = event.topics
-        self._context.knows_topics = True
         self._consumer_groups.topics_known(event)
 
     def _turn_away(self, request: e.Request) -> None:

@@ -250,10 +250,10 @@ class Offsets:
     def _is_of_gone_topic(self, name: str, raw: bytes) -> bool:
         """Whether an offset was committed for a topic that there is no more, though maybe another
         one of its name. Older coordinators stored no topic ids: there the name decides."""
-        context = self._context
-        if not context.knows_topics:
+        topics = self._context.topics
+        if topics is None:
             return False
-        topic = context.topics.get(name)
+        topic = topics.get(name)
         if topic is None:
             return True
         # An id stands in the value as it is: to find the right one takes no decoding.
