@@ -302,7 +302,8 @@ class Rebalances:
                 group, group.rebalance_timeout_ms, Timer(lambda: self.complete(group))
             )
             return
-        if joined is not None and group.members[group.leader or ""].joining is None:
+        leader = group.members.get(group.leader or e.NO_MEMBER)
+        if joined is not None and (leader is None or leader.joining is None):
             group.leader = joined.member_id
         group.next_generation()
         group.enter(State.COMPLETING if group.members else State.EMPTY, context.wall_ms)
@@ -397,7 +398,15 @@ class Rebalances:
             self.answer_join(group, member, e.Joined(error, member.member_id))
             self.answer_sync(member, e.Synced(error))
             member.session.cancel()
+        group.pending.clear()
+        group.unsynced.clear()
         group.stage = State.DEAD
+
+    def revive(self, group: ClassicGroup) -> None:
+        """A group that was disbanded is the group after all. Its members were told to come again,
+        and find it as with a new coordinator."""
+        group.stage = group.previous = State.STABLE if group.members else State.EMPTY
+        self.loaded(group)
 
     # -- the log -------------------------------------------------------------------------------
 

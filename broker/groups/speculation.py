@@ -79,6 +79,10 @@ class Versioned(Generic[K, V]):
             if before[0] is not None:
                 yield key, before[0]
 
+    def is_committed(self, key: K) -> bool:
+        """Whether no change of the value is under way."""
+        return key not in self._before
+
     def uncommitted_keys(self) -> Iterator[K]:
         """Keys whose newest and committed values may differ."""
         return iter(self._before)
@@ -173,7 +177,8 @@ class Speculation:
                 outcome.done()
 
     def failed(self, token: int, error: Any) -> None:
-        """This append and all later ones are not in the log: as if they had never been."""
+        """This append and all later ones are not in the log: as if they had never been. Whoever
+        waits hears of the newest first, and so undoes its own change before those below it."""
         undone: list[_Entry] = []
         while self._entries and self._entries[-1].token >= token:
             undone.append(self._entries.pop())
@@ -181,8 +186,8 @@ class Speculation:
         for entry in undone:
             for versioned, key in reversed(entry.touched):
                 versioned.roll_back(key)
-        for entry in reversed(undone):
-            for outcome in entry.outcomes:
+        for entry in undone:
+            for outcome in reversed(entry.outcomes):
                 outcome.failed(error)
 
     def abandon(self, error: Any) -> None:

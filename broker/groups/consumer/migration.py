@@ -35,6 +35,7 @@ from broker.groups.consumer.replay import Draft
 from broker.groups.consumer.topics import Topics
 from broker.groups.context import Context
 from broker.groups.events import Protocol
+from broker.groups.refusals import append_error
 from wire.errors import DecodeError, ErrorCode
 from wire.group_records import ClassicMemberMetadata, ClassicProtocol, GroupKey, GroupMetadataKey
 
@@ -196,22 +197,17 @@ class Migration:
 
     def leave_behind(self, group: ClassicGroup) -> None:
         """A classic group has become a consumer group, unless the append fails."""
-        assignments = {m.member_id: m.assignment for m in group.members.values()}
-        record, rebalances = group.to_record(assignments), group.stage is not State.STABLE
+        rebalances = group.stage is not State.STABLE
         self._context.log("group_migrated", group=group.group_id, to="consumer")
         self._rebalances.disband(group, ErrorCode.rebalance_in_progress)
 
         def failed(_: ErrorCode) -> None:
-            # Its members were told to join again, and so they find it as a new coordinator would,
-            # but for what no record has: all their protocols, and that it rebalances.
-            self._rebalances.replay(group.group_id, record)
-            restored = self._context.groups.get(group.group_id)
-            assert isinstance(restored, ClassicGroup)
-            for member in restored.members.values():
-                restored.set_protocols(member, group.members[member.member_id].protocols)
-            self._rebalances.loaded(restored)
-            if rebalances:
-                self._rebalances.prepare(restored, "it rebalanced before it was to be another kind")
+            # What it was like when it changed may be undone, too, or all of it.
+            if self._context.groups.get(group.group_id) is group:
+                self._rebalances.revive(group)
+                if rebalances:
+                    reason = "it rebalanced before it was to be another kind"
+                    self._rebalances.prepare(group, reason)
 
         self._context.when_settled(lambda: None, failed)
 
@@ -221,7 +217,7 @@ class Migration:
         for member in group.members.values():
             self._rebalances.expect_heartbeat(member)
         self._context.when_settled(
-            lambda: None, lambda error: self._rebalances.disband(group, error)
+            lambda: None, lambda error: self._rebalances.disband(group, append_error(error))
         )
         if rebalance:
             self._rebalances.prepare(group, "its last member of the consumer protocol has left")

@@ -2,7 +2,7 @@
 
 Timers only find out that something may be over; whoever is called looks at the group as it then is.
 So nothing is taken back when a member leaves or an append fails: a timer of a member that isn't
-there any more ends without effect, and takes its entry with it.
+there any more ends without effect, and takes its entry with it once that is committed.
 """
 
 from __future__ import annotations
@@ -99,6 +99,8 @@ class Sessions:
             waits.sync.cancel()
             if classic is None:
                 self.reconciled(group.group_id, member)
+            else:
+                waits.revocation.cancel()
 
     def _of(self, group_id: str, member_id: str) -> _Waits:
         waits = self._waits.setdefault(group_id, {})
@@ -117,13 +119,15 @@ class Sessions:
         return group.members.get(member_id) if isinstance(group, ConsumerGroup) else None
 
     def _session_over(self, group_id: str, member_id: str) -> None:
-        if self._member(group_id, member_id) is None:
+        is_member = self._member(group_id, member_id) is not None
+        if not is_member and self._context.groups.is_committed(group_id):
             self._forget(group_id, member_id)
             return
-        # Should the append fail that puts it out, there will be another try.
+        # Should the append fail that puts it out, or did, there will be another try.
         waits = self._waits[group_id][member_id]
         self._context.timers.set(waits.session, self._context.now_ms + waits.timeout_ms)
-        self._fence(group_id, member_id, SESSION_OVER)
+        if is_member:
+            self._fence(group_id, member_id, SESSION_OVER)
 
     def _revocation_over(self, group_id: str, member_id: str) -> None:
         waits = self._waits.get(group_id, {}).get(member_id)

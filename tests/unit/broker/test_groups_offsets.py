@@ -178,8 +178,8 @@ def test_commits_that_were_appended_together_fail_together_from_the_failed_one_o
     told += core.handle(e.Committed(1), 0, WALL_MS)
     failed = ErrorCode.coordinator_not_available
     assert [(one.caller, one.value.errors) for one in told] == [
-        (2, (failed,)),
         (3, (failed,)),
+        (2, (failed,)),
         (1, (ErrorCode.none,)),
     ]
     assert scene.offset().offset == 1
