@@ -190,7 +190,7 @@ class Rebalances:
         old_id: str,
         before: tuple[tuple[e.Protocol, ...], int, int],
     ) -> None:
-        new_id = member.member_id
+        new_id, generation = member.member_id, group.generation
 
         def done() -> None:
             if member.joining is not request or group.stage is not State.STABLE:
@@ -209,6 +209,8 @@ class Rebalances:
         def failed(error: ErrorCode) -> None:
             if group.members.get(new_id) is not member:
                 return
+            if group.stage is not State.STABLE or group.generation != generation:
+                return  # it is a member of what is to be stored next, or is told so already
             self.answer_join(group, member, e.Joined(append_error(error)))
             group.rename(member, old_id)
             group.set_protocols(member, before[0])

@@ -61,7 +61,7 @@ class GroupCoordinator:
         self._rebalances = Rebalances(context)
         self._consumer_groups = ConsumerGroups(context, self._rebalances, compile_regex)
         self._members = Members(context, self._rebalances)
-        self._offsets = Offsets(context, self._rebalances.keep_alive)
+        self._offsets = Offsets(context, self._rebalances)
         self._overview = Overview(context, self._offsets)
         self._stage = _Stage.LOADING
         self._requests: dict[type, Callable[[Any], None]] = {

@@ -6,16 +6,18 @@ empty, or since its commit if the group never had members or doesn't use the top
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import cast
 
 from broker.groups import events as e
+from broker.groups.classic import Rebalances
 from broker.groups.classic_group import ClassicGroup
 from broker.groups.context import Context, stored, tombstones
 from broker.groups.effects import Producer, StoredRecord
 from broker.groups.group import Group
 from broker.groups.offset_store import OffsetKey, OffsetStore
-from broker.groups.refusals import refusal
+from broker.groups.refusals import append_error, refusal
 from broker.groups.timers import Timer
 from wire.errors import ErrorCode
 from wire.group_records import (
@@ -43,9 +45,9 @@ def decoded(value: bytes) -> OffsetCommitValue:
 class Offsets:
     """Requests for offsets. `group` is what has the request's group id, of any type."""
 
-    def __init__(self, context: Context, keep_alive: Callable[[ClassicGroup, str], None]) -> None:
+    def __init__(self, context: Context, rebalances: Rebalances) -> None:
         self._context = context
-        self._keep_alive = keep_alive
+        self._rebalances = rebalances
         self.store = OffsetStore(context.speculation)
         self._expiry = Timer(self._look_for_expired)
         # Groups that the look under way has yet to see, the next one last.
@@ -64,7 +66,7 @@ class Offsets:
             self._context.answer(request, refusal(request, error))
             return
         if isinstance(group, ClassicGroup):
-            self._keep_alive(group, request.member_id)
+            self._rebalances.keep_alive(group, request.member_id)
         expires_ms = NO_TIMESTAMP
         if request.retention_ms is not None:
             expires_ms = self._context.wall_ms + request.retention_ms
@@ -96,7 +98,7 @@ class Offsets:
     ) -> None:
         context = self._context
         producer_id = None if producer is None else producer.producer_id
-        errors, records = [], []
+        errors, records, made = [], [], None
         for one in request.offsets:
             if self._is_too_long(one.metadata):
                 errors.append(ErrorCode.offset_metadata_too_large)
@@ -118,10 +120,17 @@ class Offsets:
             records.append(StoredRecord(encode_key(OffsetCommitKey(*key)), value))
         if records:
             if group is None:
-                # Nobody joins it: its offsets are all that there is of it.
-                context.groups.set(request.group_id, ClassicGroup(request.group_id))
+                # Maybe nobody joins it: its offsets are all that there is of it.
+                made = ClassicGroup(request.group_id)
+                context.groups.set(request.group_id, made)
             context.append(records, producer)
+            if made is not None:
+                context.when_settled(lambda: None, partial(self._never_was, made))
         context.answer(request, e.OffsetsCommitted(tuple(errors)))
+
+    def _never_was(self, group: ClassicGroup, error: ErrorCode) -> None:
+        """Members may have come to a group whose first offsets could not be stored."""
+        self._rebalances.disband(group, append_error(error))
 
     def _is_too_long(self, metadata: str) -> bool:
         limit = self._context.settings.offset_metadata_max_bytes

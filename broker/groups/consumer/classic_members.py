@@ -47,7 +47,11 @@ class ClassicMembers:
             self._context.answer_now(request.caller, e.Joined(refused.error, told))
             return
         self._coordination.store(draft)
-        if draft.successor is None:
+        protocol = request.protocols[0].name
+        if draft.successor is not None:
+            # Of a classic group's members all are told the same one.
+            protocol = draft.successor.protocol_name or protocol
+        else:
             sessions = self._coordination.sessions
             sessions.joined(
                 group.group_id, member_id, request.session_timeout_ms, request.rebalance_timeout_ms
@@ -59,7 +63,7 @@ class ClassicMembers:
                 member_id,
                 member.epoch,
                 _CONSUMER,
-                request.protocols[0].name,
+                protocol,
             ),
         )
 

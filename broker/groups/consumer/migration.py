@@ -169,6 +169,7 @@ class Migration:
             # nobody may take for the assignment what is without the partitions of those who left:
             # that broker knows no members, and all join anew.
             record = replace(record, protocol=None, leader=None, members=())
+            successor.protocol_name = None
         draft.records.append((GroupMetadataKey(group.group_id), record))
         draft.successor = successor
         draft.rebalances = rebalance

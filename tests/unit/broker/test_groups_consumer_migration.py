@@ -4,6 +4,7 @@ import pytest
 from consumer_scene import AWAY, ConsumerScene, topic_id
 
 from broker.groups import events as e
+from broker.groups.classic_group import ClassicGroup
 from broker.groups.consumer.embedded import read_assignment, read_subscription, write_assignment
 from broker.groups.consumer.group import ConsumerGroup
 from wire.errors import DecodeError, ErrorCode
@@ -460,3 +461,47 @@ def test_embedded_bytes():
     for wrong in (b"\0", b"\xff\xff", metadata[:-3], b"\0\1\x7f\xff\xff\xff"):
         with pytest.raises(DecodeError):
             read_subscription(wrong)
+
+
+def test_a_classic_group_again_is_one_protocol_to_all_that_are_told():
+    """What its members like best differs; who joined last must be able to sync."""
+    one, other = (
+        tuple(e.Protocol(name, subscription("t")) for name in names)
+        for names in (("range", "sticky"), ("sticky", "range"))
+    )
+    it = scene()
+    new = it.consumer("new", instance_id="i")
+    new.join()
+    old = {}
+
+    def go_on():
+        for instance in "pq":
+            told = old.get(instance)
+            if told is None or it.beat(told, instance_id=instance).name != "none":
+                member_id = "" if told is None else told.member_id
+                caller = it.join(member_id, instance, protocols=one)
+                old[instance] = told = it.answers[caller]
+                it.sync(told, instance_id=instance)
+
+    for _ in range(10):
+        new.beat()
+        go_on()
+    new.leave(AWAY)
+    back = it.answers[it.join("", "i", protocols=other)]
+    synced = it.sync(back, instance_id="i", protocol_name=back.protocol_name)
+    assert it.answers[synced].error is ErrorCode.none
+    assert (it.state(), it.group().protocol_name) == ("Stable", back.protocol_name)
+
+
+def test_who_joined_before_a_group_is_classic_again_is_told_to_join_again():
+    it = scene()
+    new = it.consumer("new")
+    new.join()
+    for instance in "pq":
+        it.join("", instance, protocols=(e.Protocol("range", subscription("t")),))
+    both = tuple(e.Protocol(name, subscription("t")) for name in ("sticky", "range"))
+    told = it.answers[it.join("", "r", protocols=both)]
+    new.leave()
+    assert isinstance(it.group(), ClassicGroup)
+    synced = it.sync(told, instance_id="r", protocol_name=told.protocol_name)
+    assert it.answers[synced].error is ErrorCode.rebalance_in_progress

@@ -149,3 +149,71 @@ def test_a_member_whose_session_ended_while_its_leave_was_under_way(scene, class
         if not classic_left:
             stays.beat()
     assert scene.group() is None or "leaver" not in scene.group().members
+
+
+def test_who_joins_a_group_whose_first_offsets_can_not_be_stored(scene):
+    """Not even its member's session may write anything into a group of that name later on."""
+    scene.hold()
+    offsets = (e.CommittedOffset("t", 0, 5),)
+    commit = scene.ask(e.OffsetCommit, "g", "", -1, None, offsets)
+    joins = scene.join(instance_id="i")
+    scene.fail()
+    assert scene.answers[commit].errors == (UNAVAILABLE,)
+    assert scene.answers[joins].error in (UNAVAILABLE, ErrorCode.none)
+    later = stable_static(scene)
+    written = len(scene.log)
+    for _ in range(30):
+        scene.advance(3_000)
+        assert scene.beat(later, instance_id="i") is ErrorCode.none
+    assert len(scene.log) == written
+    scene.fail_over()
+    assert scene.beat(later, instance_id="i") is ErrorCode.none
+
+
+def test_a_return_that_a_rebalance_has_told_of_stands(scene):
+    stable_static(scene)
+    scene.hold()
+    back, other = scene.join(instance_id="i"), scene.join(instance_id="j")
+    told = scene.answers[back]
+    assert told.error is ErrorCode.none, "all had joined, so that it was over at once"
+    scene.fail()
+    synced = scene.sync(told, [(told.member_id, b"")], instance_id="i")
+    assert scene.answers[synced].error is ErrorCode.none
+    assert scene.beat(scene.answers[other], instance_id="j") is ErrorCode.none
+
+
+def test_what_a_returned_member_knows_is_not_undone_in_a_rebalance():
+    """Others may have changed what they know by it: there must be one protocol that all know."""
+    scene = LateScene(group_initial_rebalance_delay_ms=3_000)
+    a, b = e.Protocol("a", b""), e.Protocol("b", b"")
+    joins = [
+        scene.join(instance_id="i", protocols=(a,)),
+        scene.join(instance_id="j", protocols=(a, b)),
+        scene.join(protocols=(a, b), require_known_member_id=False),
+    ]
+    scene.advance(9_000)
+    told = [scene.answers[caller] for caller in joins]
+    for joined, instance in zip(told, ("i", "j", None), strict=True):
+        scene.sync(joined, instance_id=instance)
+    assert scene.state() == "Stable"
+    scene.hold()
+    back = scene.join(instance_id="i", protocols=(a, b))
+    changed = scene.join(told[1].member_id, "j", protocols=(b,))
+    scene.fail()
+    last = scene.join(told[2].member_id, protocols=(a, b))
+    answers = [scene.answers[caller] for caller in (back, changed, last)]
+    assert [(one.error, one.protocol_name) for one in answers] == [(ErrorCode.none, "b")] * 3
+
+
+def test_a_failed_upgrade_of_a_group_that_rebalances(scene):
+    """It goes on rebalancing, without those who were given an id and did not come again."""
+    (joined,) = scene.joined(1)
+    scene.sync(joined, [(joined.member_id, b"")])
+    pending = scene.join()
+    assert scene.answers[pending].error is ErrorCode.member_id_required
+    scene.hold()
+    new = scene.consumer("new")
+    scene.heartbeat_of(new, **new.saying_all())
+    scene.fail()
+    assert list(scene.group().members) == [joined.member_id]
+    assert scene.beat(joined) is ErrorCode.none
