@@ -11,6 +11,7 @@ from broker.groups.coordinator import GroupCoordinator
 from broker.groups.effects import Answer, Append, Log
 from broker.groups.regexes import compile_regex
 from broker.groups.settings import GroupSettings
+from wire.errors import ErrorCode
 
 WALL_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
@@ -30,7 +31,8 @@ class GroupScene:
     of which the first `high_watermark` are committed.
 
     While `replicated` is true, whatever is appended is committed at once; `append_error` makes
-    appends fail.
+    appends fail. From `hold` on nothing is heard of appends, until `fail` tells that the first of
+    them was not made.
     """
 
     def __init__(self, seed=0, **settings):
@@ -45,6 +47,7 @@ class GroupScene:
         self.high_watermark = 0
         self.replicated = True
         self.append_error = None
+        self.held = None
         self.core = self.new_core()
         self.tell(e.Loaded())
 
@@ -72,7 +75,18 @@ class GroupScene:
                 assert isinstance(effect, Log)
                 self.told_operator.append((effect.event, dict(effect.fields)))
 
+    def hold(self):
+        self.held = []
+
+    def fail(self, error=ErrorCode.not_enough_replicas):
+        held, self.held = self.held, None
+        if held:
+            self.tell(e.AppendFailed(held[0].token, error))
+
     def append(self, effect):
+        if self.held is not None:
+            self.held.append(effect)
+            return
         if self.append_error is not None:
             self.tell(e.AppendFailed(effect.token, self.append_error))
             return
@@ -118,6 +132,7 @@ class GroupScene:
     def fail_over(self):
         """Another broker leads; what was not committed is lost."""
         self.tell(e.Resigned())
+        self.held = None
         del self.log[self.high_watermark :]
         self.core = self.loaded_copy()
         self.tell(e.Loaded())

@@ -4,11 +4,13 @@ from collections import Counter
 
 from consumer_scene import AWAY, ConsumerScene
 from examples import examples
+from group_scene import RANGE
 from hypothesis import given
 from hypothesis import strategies as st
 from old_consumer import EagerConsumer
 
-from broker.groups.classic_group import ClassicGroup
+from broker.groups import events as e
+from broker.groups.classic_group import ClassicGroup, State
 from broker.groups.consumer.group import ConsumerGroup
 from wire.errors import ErrorCode
 
@@ -32,6 +34,7 @@ class Life:
         self.scene.know(t=PARTITIONS)
         self.old = {}
         self.new = {}
+        self.strangers = []  # who asked without being one of the two
         # Most of what is told apart here needs members of both kinds that have settled.
         for name in data.draw(st.lists(st.sampled_from(OLD), unique=True)):
             self.old[name] = EagerConsumer(self.scene, STATIC.get(name))
@@ -110,6 +113,37 @@ class Life:
         self.data.draw(st.sampled_from(actions))()
         self.scene.append_error = None
 
+    def several_fail(self):
+        """Changes that are under way at once, of which none is stored."""
+        self.scene.hold()
+        asked = st.lists(st.sampled_from(UNDER_WAY), min_size=1, max_size=4)
+        for ask in self.data.draw(asked):
+            ask(self)
+        if self.data.draw(st.booleans()):
+            self.scene.fail()
+        else:
+            self.scene.fail_over()
+        self.check_replay()
+
+    def static_returns(self):
+        self.strangers.append(self.scene.join(instance_id="i", protocols=RANGE))
+
+    def another_new_joins(self):
+        instance = self.data.draw(st.sampled_from([None, "i"]))
+        client = self.scene.consumer(f"x{len(self.scene.asked)}", instance_id=instance)
+        fields = client.heartbeat(**client.saying_all())
+        self.strangers.append(self.scene.ask(e.ConsumerGroupHeartbeat, **fields))
+
+    def one_tries_to_leave(self):
+        if self.new:
+            client = self.new[self.data.draw(st.sampled_from(sorted(self.new)))]
+            fields = client.heartbeat(member_epoch=-1)
+            self.strangers.append(self.scene.ask(e.ConsumerGroupHeartbeat, **fields))
+
+    def an_administrator_commits(self):
+        offsets = (e.CommittedOffset("t", 0, 1),)
+        self.strangers.append(self.scene.ask(e.OffsetCommit, "g", "", -1, None, offsets))
+
     # -- what must hold --------------------------------------------------------------------------
 
     def check(self):
@@ -137,9 +171,14 @@ class Life:
         return member is not None and client.generation == member.epoch
 
     def check_replay(self):
-        group = self.scene.group()
+        """What is known is what the log says; of a classic group while it doesn't rebalance."""
+        group, logged = self.scene.group(), self.scene.loaded_copy()._context.groups.get("g")
         if isinstance(group, ConsumerGroup):
-            assert self.scene.loaded_copy()._context.groups.get("g") == group
+            assert logged == group
+        elif group is not None and group.stage is State.STABLE:
+            assert isinstance(logged, ClassicGroup)
+            assert logged.generation == group.generation
+            assert sorted(logged.members) == sorted(group.members)
 
     def end(self):
         """Nothing happens any more: all partitions have an owner among those who live."""
@@ -149,6 +188,7 @@ class Life:
             self.all_new_go_on()
             self.check()
         self.check_replay()
+        assert [one for one in self.strangers if one not in self.scene.answers] == []
         live = [*self.old.values(), *self.new.values()]
         if not live:
             return
@@ -158,6 +198,13 @@ class Life:
         assert self.scene.group().state == "Stable"
 
 
+UNDER_WAY = [
+    Life.static_returns,
+    Life.another_new_joins,
+    Life.one_tries_to_leave,
+    Life.an_administrator_commits,
+    Life.time_passes,
+]
 ACTIONS = [
     Life.old_goes_on,
     Life.old_goes_on,
@@ -174,6 +221,8 @@ ACTIONS = [
     Life.time_passes,
     Life.fail_over,
     Life.appends_fail,
+    Life.several_fail,
+    Life.several_fail,
 ]
 
 

@@ -11,31 +11,14 @@ from wire.errors import ErrorCode
 UNAVAILABLE = ErrorCode.coordinator_not_available
 
 
-class LateScene(ConsumerScene):
-    """From `hold` on nothing is heard of appends, until `fail`: then none of them was made."""
-
-    held = None
-
-    def hold(self):
-        self.held = []
-
-    def append(self, effect):
-        if self.held is None:
-            super().append(effect)
-        else:
-            self.held.append(effect)
-
-    def fail(self, error=ErrorCode.not_enough_replicas):
-        held, self.held = self.held, None
-        self.tell(e.AppendFailed(held[0].token, error))
-
+class Scene(ConsumerScene):
     def heartbeat_of(self, consumer, **fields):
         return self.ask(e.ConsumerGroupHeartbeat, **consumer.heartbeat(**fields))
 
 
 @pytest.fixture
 def scene():
-    it = LateScene(group_initial_rebalance_delay_ms=0)
+    it = Scene(group_initial_rebalance_delay_ms=0)
     it.know(t=2)
     return it
 
@@ -184,7 +167,7 @@ def test_a_return_that_a_rebalance_has_told_of_stands(scene):
 
 def test_what_a_returned_member_knows_is_not_undone_in_a_rebalance():
     """Others may have changed what they know by it: there must be one protocol that all know."""
-    scene = LateScene(group_initial_rebalance_delay_ms=3_000)
+    scene = Scene(group_initial_rebalance_delay_ms=3_000)
     a, b = e.Protocol("a", b""), e.Protocol("b", b"")
     joins = [
         scene.join(instance_id="i", protocols=(a,)),
