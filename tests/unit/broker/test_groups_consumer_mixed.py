@@ -116,7 +116,7 @@ class Life:
     def several_fail(self):
         """Changes that are under way at once, of which none is stored."""
         self.scene.hold()
-        asked = st.lists(st.sampled_from(UNDER_WAY), min_size=1, max_size=4)
+        asked = st.lists(st.sampled_from(UNDER_WAY), min_size=2, max_size=5)
         for ask in self.data.draw(asked):
             ask(self)
         if self.data.draw(st.booleans()):
