@@ -40,7 +40,7 @@ def test_new_seeds_hold_every_rule():
         seeds = f"{first + runs}:{first + runs + CI_BATCH}"
         command = [sys.executable, "-P", str(ROOT / "scripts" / "simulate.py"), "--seeds", seeds]
         done = subprocess.run(
-            ["nice", "-n", "5", *command, "--workers", "1", "--json"],
+            ["nice", "-n", "2", *command, "--workers", "1", "--json"],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             capture_output=True,
