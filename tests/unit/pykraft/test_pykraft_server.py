@@ -45,7 +45,7 @@ async def no_places(config): ...
 def test_a_launcher_is_told_of_a_node_that_was_ready_though_it_isnt_now(monkeypatch):
     monkeypatch.setattr(server, "Node", OnceReady)
     monkeypatch.setattr(server, "open_doors", no_doors)
-    monkeypatch.setattr(server, "_check_places", no_places)
+    monkeypatch.setattr(server, "_check_free", no_places)
     reading, writing = os.pipe()
     config = SimpleNamespace(broker_listeners=(), controller_listener="here")
 
