@@ -19,7 +19,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from benchmarks import audit, cleaner, failover, groups, measures, metadata_write, million, report
+from benchmarks import (
+    audit,
+    cleaner,
+    failover,
+    groups,
+    measures,
+    metadata_write,
+    million,
+    report,
+    served,
+)
 from benchmarks.rdkafka import LoadFailed
 from benchmarks.servers import BenchFailed
 from benchmarks.stats import Result
@@ -71,6 +81,7 @@ def all_names() -> list[str]:
         *million.all_names(),
         *cleaner.all_names(),
         *groups.all_names(),
+        *served.all_names(),
         *audit.NAMES,
     ]
 
@@ -93,6 +104,8 @@ def take(bench: measures.Bench, failures: list[str], *, quick: bool) -> Iterator
     parts.append(partial(cleaner.passes, bench, quick=quick))
     parts.append(partial(groups.costs, bench, quick=quick))
     parts.append(partial(groups.settling, bench))
+    parts.append(partial(served.kept_offsets, bench, quick=quick))
+    parts.append(partial(served.heartbeats, bench, quick=quick))
     parts.append(partial(audit.rates, bench, quick=quick))
     for part in parts:
         try:

@@ -40,7 +40,7 @@ class Caller:
         self._correlation = 0
         self._asked = (ApiKey.API_VERSIONS, 0)
 
-    def call(self, key: ApiKey, version: int, **fields: Any) -> Any:
+    def call(self, key: ApiKey, version: int, /, **fields: Any) -> Any:
         """Sends a request with these fields; the response's entity."""
         self.send(key, version, **fields)
         return self.receive()
@@ -50,7 +50,7 @@ class Caller:
         (size,) = struct.unpack(">i", self._exactly(4))
         return decode_response(*self._asked, memoryview(self._exactly(size)))[1]
 
-    def send(self, key: ApiKey, version: int, **fields: Any) -> None:
+    def send(self, key: ApiKey, version: int, /, **fields: Any) -> None:
         """Sends a request and leaves its answer to be read."""
         self._correlation += 1
         self._asked = (key, version)

@@ -128,6 +128,23 @@ class JvmKafka:
     def log_directories(self) -> list[Path]:
         return sorted(self._directory.glob("*/data"))
 
+    def live_mb(self) -> float:
+        """What is reachable on the heaps: the rest of a heap is garbage, or not used yet."""
+        tool = Path(kafka_jvm.java()).with_name("jcmd")
+        total = 0
+        for pid in self.pids():
+            command = [str(tool), str(pid), "GC.class_histogram"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            words = done.stdout.split()[-3:]
+            if done.returncode != 0 or words[0] != "Total":
+                raise BenchFailed(f"{tool} {pid}: {done.stderr.strip()[-300:]}")
+            total += int(words[2])
+        return total / 1e6
+
+    def halt(self) -> None:
+        end_processes(self._processes)
+        self._processes = []
+
     def stop(self) -> None:
         # SIGKILL: a controlled shutdown of a cluster whose controllers go too takes its time-out.
         for process in self._processes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,12 +33,17 @@ class Side:
     bootstrap: str
     scratch: Path
 
-    @contextmanager
-    def topic(self, name: str, partitions: int) -> Iterator[str]:
-        """A fresh topic, replicated as the shape allows; deleted afterwards, its space freed."""
+    def make_topic(self, name: str, partitions: int) -> AdminClient:
+        """A topic that stays; returns the client that made it."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 3})
         new = NewTopic(name, num_partitions=partitions, replication_factor=self.shape.replicas)
         _result(admin.create_topics([new], request_timeout=CALL_TIMEOUT_S)[name])
+        return admin
+
+    @contextmanager
+    def topic(self, name: str, partitions: int) -> Iterator[str]:
+        """A fresh topic, replicated as the shape allows; deleted afterwards, its space freed."""
+        admin = self.make_topic(name, partitions)
         try:
             yield name
         finally:
@@ -101,6 +107,25 @@ def run_child(script: str, job: dict[str, Any]) -> dict[str, Any]:
         raise BenchFailed(done.stderr.strip()[-800:])
     figures: dict[str, Any] = json.loads(done.stdout)
     return figures
+
+
+@contextmanager
+def held_child(script: str, job: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Such a script that prints its figures, and then goes on until its input ends."""
+    command = [sys.executable, "-I", str(HERE / script), json.dumps(job)]
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        with child:
+            assert child.stdout is not None
+            figures = child.stdout.readline()
+            if figures:
+                yield json.loads(figures)
+            child.communicate()
+        if not figures or child.returncode != 0:
+            errors.seek(0)
+            raise BenchFailed(errors.read().strip()[-800:])
 
 
 def _result(future: Any) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from benchmarks.processes import pss_mb
+
 STOP_TIMEOUT_S = 60.0
 # Below pykraft's own free ports (pykraft/ports.py), so that no other cluster takes one meanwhile.
 FIRST_PORT, LAST_PORT = 10_000, 12_000
@@ -77,8 +79,14 @@ class Servers(Protocol):
     def pids(self) -> list[int]:
         """The server processes."""
 
+    def live_mb(self) -> float:
+        """The memory that the server processes need now, in MB."""
+
     def log_directories(self) -> list[Path]:
         """The brokers' data."""
+
+    def halt(self) -> None:
+        """Stops every node in order; `start` starts them again with their data."""
 
     def stop(self) -> None:
         """Ends every process."""
@@ -127,8 +135,14 @@ class Pykraft:
             raise BenchFailed(f"a pykraft node is not running, see {self._directory}")
         return [pid for pid in pids if isinstance(pid, int)]
 
+    def live_mb(self) -> float:
+        return pss_mb(self.pids())
+
     def log_directories(self) -> list[Path]:
         return sorted(self._directory.glob("nodes/*/data"))
+
+    def halt(self) -> None:
+        self.stop()
 
     def stop(self) -> None:
         if (self._directory / "cluster.json").exists():
