@@ -87,11 +87,10 @@ class LocalCluster:
         with ThreadPoolExecutor(max_workers=max(1, len(nodes))) as pool:
             rows = list(pool.map(self._describe, nodes))
         active = [row["id"] for row in rows if row.pop("active")]
-        brokers = [node.broker for node in nodes if node.broker]
         return {
             "cluster_id": self._load()["cluster_id"],
-            "bootstrap_servers": ",".join(brokers),
-            "admin": ",".join(node.admin for node in nodes if node.admin),
+            "bootstrap_servers": self.bootstrap_addresses(),
+            "admin": self.admin_addresses(),
             "active_controller": active[0] if len(active) == 1 else None,
             "nodes": rows,
         }
@@ -154,6 +153,10 @@ class LocalCluster:
     def admin_addresses(self) -> str:
         """The gRPC listeners of the controllers, comma-separated."""
         return ",".join(node.admin for node in self.nodes() if node.admin)
+
+    def bootstrap_addresses(self) -> str:
+        """The brokers' listeners for clients, comma-separated."""
+        return ",".join(node.broker for node in self.nodes() if node.broker)
 
     def _load(self) -> dict[str, Any]:
         try:

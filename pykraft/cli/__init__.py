@@ -17,6 +17,7 @@ NOUNS = {
     "storage": ("pykraft.cli.storage", "prepare and look at log directories"),
     "topics": ("pykraft.cli.topics", "create, list, describe, delete topics; add partitions"),
     "configs": ("pykraft.cli.configs", "describe and alter configs of topics, brokers and groups"),
+    "groups": ("pykraft.cli.groups", "consumer groups: list, describe, reset, delete"),
     "brokers": ("pykraft.cli.brokers", "list registered brokers; unregister one"),
     "quorum": ("pykraft.cli.quorum", "describe the controller quorum, add and remove voters"),
     "features": ("pykraft.cli.features", "describe, upgrade, downgrade, disable features"),

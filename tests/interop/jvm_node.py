@@ -60,12 +60,15 @@ def read_properties(path):
     return {name: value.replace("\\:", ":") for name, _, value in values}
 
 
-def format_directory(config, cluster_id, version=kafka_jvm.DEFAULT_VERSION):
-    """What `kafka-storage format` does: metadata.version 4.0-IV3, every other feature at 0."""
+def format_directory(config, cluster_id, version=kafka_jvm.DEFAULT_VERSION, **features):
+    """What `kafka-storage format` does: metadata.version 4.0-IV3, every other feature at 0, but for
+    those that are given (`group_version=1`)."""
     arguments = ["format", "--config", str(config), "--cluster-id", cluster_id]
     arguments += ["--release-version", "4.0-IV3"]
     for feature in ("eligible.leader.replicas.version", "group.version", "transaction.version"):
-        arguments += ["--feature", f"{feature}=0"]
+        level = features.pop(feature.replace(".", "_"), 0)
+        arguments += ["--feature", f"{feature}={level}"]
+    assert not features
     kafka_jvm.run_java("kafka.tools.StorageTool", arguments, kafka_jvm.classpath(version))
 
 

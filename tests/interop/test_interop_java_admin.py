@@ -169,6 +169,12 @@ def test_groups(tool, shared_cluster, protocol):
     code, said = tool(f"{groups} --describe --group {group}")
     rows = re.findall(rf"^{group}\s+{topic}\s+(\d)\s+(\d+)\s+(\d+)\s+(\d+)\s", said, re.MULTILINE)
     assert sorted(rows) == [("0", "50", "50", "0"), ("1", "50", "50", "0")]
+    ours = shared_cluster.json("groups", "describe", group)
+    columns = ("partition", "offset", "end", "lag")
+    assert [tuple(str(one[column]) for column in columns) for one in ours["partitions"]] == sorted(
+        rows
+    )
+    assert (ours["type"], ours["state"]) == (protocol, "Empty")
     code, said = tool(f"{groups} --list --state")
     assert re.search(rf"^{group}\s+Empty$", said, re.MULTILINE)
     code, said = tool(f"{groups} --list --type {protocol}")

@@ -39,6 +39,7 @@ def here(tmp_path, monkeypatch):
     """An empty folder without a cluster, with a node's configuration."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYKRAFT_ADMIN", raising=False)
+    monkeypatch.delenv("PYKRAFT_BOOTSTRAP", raising=False)
     monkeypatch.setenv("PYKRAFT_HOME", str(tmp_path / "home"))
     (tmp_path / "node.properties").write_text(NODE.format(data=tmp_path / "data"))
     dynamic = NODE.replace("quorum.voters=1@", "quorum.bootstrap.servers=")
@@ -50,6 +51,7 @@ def here(tmp_path, monkeypatch):
 
 
 DEAD = ("--admin", "127.0.0.1:1", "--timeout", "0.5")
+NOBODY = ("--bootstrap", "127.0.0.1:1", "--timeout", "0.5")
 FORMAT = ("storage", "format", "--config", "node.properties")
 DYNAMIC = ("storage", "format", "--config", "dynamic.properties")
 ID = "MkU3OEVBNTcwNTJENDM2Qg"
@@ -63,6 +65,14 @@ REFUSED = [
     (["configs", "alter", "--topic", "t", *DEAD], "nothing to alter"),
     (["elect", "preferred", "orders", *DEAD], "orders: must be TOPIC:PARTITION"),
     (["watch", "--from", "-3", *DEAD], "--from -3: must be 0 to"),
+    (["groups", "list"], "no brokers given: no --bootstrap, no PYKRAFT_BOOTSTRAP, no cluster"),
+    (["groups", "list", *NOBODY], "Connect call failed"),
+    (["groups", "list", "--bootstrap", "localhost"], "'localhost': must be HOST:PORT"),
+    (["groups", "list", "--bootstrap", "h:1,h:0"], "'h:0': must be HOST:PORT, the port from 1"),
+    (["groups", "list", *NOBODY, "--timeout", "0"], "more than 0 seconds"),
+    (["groups", "reset", "g", "--to", "noon", *NOBODY], "--to noon: must be earliest, latest, an"),
+    (["groups", "reset", "g", "--to", "1", "--topic", "t:", *NOBODY], "--topic t:: must be TOPIC"),
+    (["groups", "reset", "g", "--to", "1", "--topic", "t:a", *NOBODY], "TOPIC:P,P,… with"),
     (["cluster", "status"], "no cluster in"),
     (["cluster", "kill", "1"], "no cluster in"),
     (["cluster", "up", "--brokers", "0"], "--brokers 0: at least 1"),
@@ -124,6 +134,8 @@ def test_a_refusal_is_one_line_and_exit_code_1(here, capsys, arguments, told):
 
 UNPARSABLE = [
     ["storage", "format", "--config", "c", "--standalone", "--no-initial-controllers"],
+    ["groups", "describe"],
+    ["groups", "reset", "g"],
     ["quorum", "add-voter"],
     ["quorum", "remove-voter", "one"],
     [],

@@ -1,0 +1,209 @@
+"""`pykraft groups`: consumer groups, how far they have read, and setting that anew."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from net.errors import NetworkError
+from pykraft.broker_client import EARLIEST, LATEST, BrokerClient
+from pykraft.cli import CommandError, door
+from pykraft.group_client import Aim, Described, GroupClient
+from pykraft.local_cluster import LocalCluster, default_directory
+from world.real import real_env
+
+_NAMED = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The verbs of the noun."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    _verb(verbs, "list", "groups, their states and who coordinates them", _list)
+    describing = _verb(verbs, "describe", "members, offsets and what is yet to be read", _describe)
+    describing.add_argument("group", metavar="GROUP")
+    describing.add_argument("--members", action="store_true", help="a line for each member")
+    resetting = _verb(verbs, "reset", "where a group without members begins to read", _reset)
+    resetting.add_argument("group", metavar="GROUP")
+    resetting.add_argument(
+        "--topic",
+        metavar="TOPIC[:P,…]",
+        action="append",
+        default=[],
+        help="a topic, or some of its partitions (default: all that the group has read)",
+    )
+    resetting.add_argument(
+        "--to",
+        required=True,
+        metavar="WHERE",
+        help="earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z",
+    )
+    resetting.add_argument("--dry-run", action="store_true", help="change nothing, only show it")
+    deleting = _verb(verbs, "delete", "forget a group without members, and its offsets", _delete)
+    deleting.add_argument("group", metavar="GROUP")
+
+
+def _verb(verbs: Any, name: str, summary: str, run: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=summary, description=summary)
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT[,…]",
+        help="brokers (default: $PYKRAFT_BOOTSTRAP, or the local cluster)",
+    )
+    parser.add_argument("--dir", type=Path, help="the local cluster's folder")
+    parser.add_argument(
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="for the whole command"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _bootstrap(options: argparse.Namespace) -> list[tuple[str, int]]:
+    text = options.bootstrap or (None if options.dir else os.environ.get("PYKRAFT_BOOTSTRAP"))
+    if not text:
+        cluster = LocalCluster(options.dir or default_directory())
+        if not cluster.exists():
+            raise CommandError(
+                "no brokers given: no --bootstrap, no PYKRAFT_BOOTSTRAP, no cluster in "
+                f"{cluster.directory} (a lone `pykraft server` has --bootstrap localhost:9092)"
+            )
+        text = cluster.bootstrap_addresses()
+    return [_address(one) for one in text.split(",")]
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.strip().rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise CommandError(f"broker {text!r}: must be HOST:PORT, the port from 1 to 65535")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _asked(options: argparse.Namespace, ask: Callable[[GroupClient], Awaitable[Any]]) -> Any:
+    """What `ask` finds out. CommandError where nobody answers."""
+    if not options.timeout > 0:
+        raise CommandError(f"--timeout {options.timeout}: must be more than 0 seconds")
+    bootstrap = _bootstrap(options)
+
+    async def run() -> Any:
+        async with BrokerClient(real_env(), bootstrap, round(options.timeout * 1000)) as brokers:
+            return await ask(GroupClient(brokers))
+
+    try:
+        return asyncio.run(run())
+    except NetworkError as error:
+        raise CommandError(str(error)) from None
+
+
+def _list(options: argparse.Namespace) -> int:
+    groups = [one._asdict() for one in _asked(options, lambda client: client.all())]
+    if options.json:
+        door.show(groups)
+    else:
+        rows = [{key: value or None for key, value in group.items()} for group in groups]
+        door.table(rows, ("group", "type", "protocol", "state", "coordinator"))
+    return 0
+
+
+def _describe(options: argparse.Namespace) -> int:
+    found: Described = _asked(options, lambda client: client.describe(options.group))
+    if options.json:
+        door.show(_document(found))
+        return 0
+    assignor = f", assignor {found.assignor}" if found.assignor else ""
+    print(
+        f"{found.group}: {found.type or 'offsets only'}, {found.state}{assignor}, "
+        f"coordinator {found.coordinator.id} ({found.coordinator}), {len(found.members)} members"
+    )
+    if options.members:
+        rows = [
+            {**one._asdict(), "member": one.id, "partitions": _partitions(one.assigned)}
+            for one in found.members
+        ]
+        door.table(rows, ("member", "instance", "client", "host", "partitions"))
+        return 0
+    members = {one.id: one for one in found.members}
+    rows = []
+    for position in found.positions:
+        member = members.get(position.member or "")
+        about = {"client": member.client, "host": member.host} if member else {}
+        rows.append({**position._asdict(), "lag": position.lag, **about})
+    door.table(rows, ("topic", "partition", "offset", "end", "lag", "member", "client", "host"))
+    return 0
+
+
+def _document(found: Described) -> dict[str, Any]:
+    return {
+        "group": found.group,
+        "type": found.type,
+        "state": found.state,
+        "assignor": found.assignor,
+        "coordinator": found.coordinator.id,
+        "members": [one._asdict() for one in found.members],
+        "partitions": [{**one._asdict(), "lag": one.lag} for one in found.positions],
+    }
+
+
+def _partitions(assigned: dict[str, tuple[int, ...]] | None) -> str | None:
+    if assigned is None:
+        return None
+    return " ".join(f"{topic}:{','.join(map(str, own))}" for topic, own in assigned.items()) or "-"
+
+
+def _reset(options: argparse.Namespace) -> int:
+    topics = dict(_topic(text) for text in options.topic)
+    to, exact = _where(options.to)
+
+    async def ask(client: GroupClient) -> list[Aim]:
+        aims = await client.aim(options.group, topics, to, exact=exact)
+        if not options.dry_run:
+            await client.commit(options.group, aims)
+        return aims
+
+    rows = [one._asdict() for one in _asked(options, ask)]
+    if options.json:
+        door.show(rows)
+    else:
+        door.table(rows, ("topic", "partition", "before", "offset"))
+        if options.dry_run:
+            print("nothing was changed (--dry-run)")
+    return 0
+
+
+def _topic(text: str) -> tuple[str, list[int] | None]:
+    name, colon, listed = text.partition(":")
+    if not colon:
+        return name, None
+    parts = listed.split(",")
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise CommandError(f"--topic {text}: must be TOPIC or TOPIC:P,P,… with partition numbers")
+    return name, sorted({int(part) for part in parts})
+
+
+def _where(text: str) -> tuple[int, bool]:
+    """A timestamp or, with True, an offset."""
+    if text in _NAMED:
+        return _NAMED[text], False
+    if text.isascii() and text.isdigit():
+        return int(text), True
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise CommandError(
+            f"--to {text}: must be earliest, latest, an offset, or a time such as "
+            "2026-01-31T12:00:00Z"
+        ) from None
+    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000), False
+
+
+def _delete(options: argparse.Namespace) -> int:
+    _asked(options, lambda client: client.delete(options.group))
+    if options.json:
+        door.show({"group": options.group, "deleted": True})
+    else:
+        print(f"group {options.group} is deleted")
+    return 0
