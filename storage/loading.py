@@ -275,10 +275,9 @@ class Loader:
         """Note it if a segment ends before the one that follows it begins.
 
         Both were synced in full, so somebody has emptied, cut or removed a file since. Compaction
-        leaves such holes too: where it is on, nothing can be said.
+        leaves such holes too: where it is on, nothing can be said. Readers go on behind them.
         """
-        start = self._options.log_start_offset or 0
-        if self._config.cleanup_compact or next_base <= max(start, self.cleaned_to):
+        if next_base <= (self._options.log_start_offset or 0):
             return
         try:
             try:
@@ -287,9 +286,12 @@ class Loader:
                 await self._rebuild_index(segment)
                 last = segment.last_header()
         except DamagedFile as error:
+            segment.limit = error.position
             self.recovery.all_damage.append(
                 Damage(segment.base_offset, error.path, error.position, error.reason)
             )
+            return
+        if self._config.cleanup_compact or next_base <= self.cleaned_to:
             return
         end = segment.base_offset if last is None else last.next_offset
         if end < next_base:

@@ -445,6 +445,7 @@ class Log:
         self.log_start_offset = offset
         self.epochs.clear()
         self.producers.load((), offset)
+        self.recovery.all_damage.clear()
         self._cut_state(offset)
 
     def _retire(self, segment: Segment, suffixes: Sequence[str] = names.SEGMENT_SUFFIXES) -> None:

@@ -48,7 +48,7 @@ def _is_retired(log: Log, segment: Segment, end: int, size: int, wall_ms: int) -
         return True
     if not config.cleanup_delete:
         return False
-    if not segment.size:  # the cleaner left nothing of it
+    if not segment.size and not log.recovery.all_damage:  # the cleaner left nothing of it
         return True
     if 0 <= config.retention_bytes <= size - segment.size:
         return True

@@ -168,7 +168,8 @@ class Segment:
     def cut_before(self, start: Step, limit: int) -> tuple[int, int] | None:
         """The last batch boundary at most `limit`, at or after the end of batch `start`.
 
-        Returns (position, next offset); None if `start` itself ends beyond `limit`.
+        Returns (position, next offset); None if `start` itself ends beyond `limit`. What is
+        sound before a damaged place can be read: the damage is met by who asks for what it hides.
         """
         if start.end > limit:
             return None
@@ -178,10 +179,13 @@ class Segment:
             position = self._checked_entry(entry)
             if position < self.size:
                 next_offset = self.header_at(position).base_offset
-        for step in self.walk(position):
-            if step.end > limit:
-                break
-            position, next_offset = step.end, step.last_offset + 1
+        try:
+            for step in self.walk(position):
+                if step.end > limit:
+                    break
+                position, next_offset = step.end, step.last_offset + 1
+        except DamagedFile:
+            return position, next_offset
         return position, next_offset
 
     @property

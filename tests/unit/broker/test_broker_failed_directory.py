@@ -156,39 +156,6 @@ def test_a_broker_that_cannot_tell_of_a_failed_directory_ends():
     asyncio.run(main())
 
 
-def test_damage_found_at_start_is_told(tmp_path):
-    """A synced segment in the middle is gone: readers skip the hole, and the log says so."""
-
-    async def main():
-        async with cluster("/memory", ()) as c:
-            media = c.media[1] = Media()
-            broker = await c.start_broker(1)
-            c.controller.create_topic("t", 1)
-            await until(lambda: broker.replicas.leaders == 1)
-            connection = await c.connect(1)
-            log = next(iter(broker.replicas)).log
-            for number in range(6):
-                await produce(connection, "t", 0, batch(b"%d" % number))
-                log.roll()
-            await c.stop_broker(1)
-            disk = media.mount()
-            disk.remove(f"{log.directory}/{2:020d}.log")
-            asked = disk.open(f"{log.directory}/{4:020d}.log")
-            asked.truncate(0)
-            with capture_logs() as logs:
-                broker = await c.start_broker(1)
-                await until(lambda: broker.replicas.leaders == 1)
-            told = [e["reason"] for e in logs if e["event"] == "log_damaged"]
-            assert told == [
-                "the records from offset 2 to 2 are missing",
-                "the records from offset 4 to 4 are missing",
-            ]
-            got = await fetch(await c.connect(1), "t", 0, 2)
-            assert values_of(got.records) == [b"3"]
-
-    asyncio.run(main())
-
-
 def test_a_directory_that_is_gone_has_failed_whoever_misses_it_first():
     """Each of what is done to a directory now and then, alone: nothing else notices before it."""
 

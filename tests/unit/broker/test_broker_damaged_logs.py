@@ -1,0 +1,174 @@
+"""Partition logs with damage below what was synced: told at start; begun anew where others have
+what is missing, and otherwise kept and read around."""
+
+import asyncio
+
+import pytest
+from broker_fakes import cluster, until
+from structlog.testing import capture_logs
+from test_broker_end_to_end import batch, fetch, produce, values_of
+
+from wire.apis import ErrorCode
+from world.memory import Media
+
+RECORDS = [b"%d" % number for number in range(6)]
+KEEP = {"log_retention_ms": -1}
+
+
+def log_of(broker):
+    return next(iter(broker.replicas)).log
+
+
+async def filled(c, replicas, per_segment=1):
+    """A topic `t` on these brokers, whose media are in memory, with segments of so many batches."""
+    for broker_id in replicas:
+        c.media[broker_id] = Media()
+        await c.start_broker(broker_id, **KEEP)
+    c.controller.create_topic("t", 1, replicas)
+    await until(lambda: all(len(c.brokers[b].replicas) == 1 for b in replicas))
+    connection = await c.connect(replicas[0])
+    for number, value in enumerate(RECORDS, 1):
+        assert (await produce(connection, "t", 0, batch(value))).error_code is ErrorCode.none
+        if number % per_segment == 0:
+            for broker_id in replicas:
+                log_of(c.brokers[broker_id]).roll()
+    for broker_id in replicas:
+        await c.brokers[broker_id].replicas.flush()
+    return log_of(c.brokers[replicas[0]]).directory.replace(f"broker-{replicas[0]}", "broker-%d")
+
+
+async def content(connection):
+    found, offset = [], 0
+    while len(found) < len(RECORDS):
+        got = await fetch(connection, "t", 0, offset)
+        assert got.error_code is ErrorCode.none
+        values = values_of(got.records)
+        if not values:
+            break
+        found += values
+        offset = int(values[-1]) + 1
+    return found
+
+
+def empty(disk, directory):
+    disk.open(f"{directory}/{0:020d}.log").truncate(0)
+
+
+def cut(disk, directory):
+    file = disk.open(f"{directory}/{0:020d}.log")
+    file.truncate(file.size() - 1)
+
+
+def remove(disk, directory):
+    disk.remove(f"{directory}/{2:020d}.log")
+
+
+@pytest.mark.parametrize("damage", [empty, cut, remove])
+@pytest.mark.parametrize("ending", ["stop_broker", "kill_broker"])
+def test_a_replica_that_others_lead_fetches_everything_anew(damage, ending):
+    """Kept as it was, it would lead one day, and have the others delete what it lacks."""
+
+    async def main():
+        async with cluster("/memory", ()) as c:
+            directory = await filled(c, (1, 2), per_segment=2)
+            await getattr(c, ending)(2)
+            c.controller.fence(2)
+            damage(c.media[2].mount(), directory % 2)
+            with capture_logs() as logs:
+                await c.start_broker(2, **KEEP)
+                await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+            told = [one["event"] for one in logs]
+            assert told.index("log_damaged") < told.index("log_begins_anew")
+            c.controller.set_leader("t", 0, 2)
+            await until(lambda: c.brokers[2].replicas.leaders == 1)
+            for broker_id in (1, 2):
+                assert c.brokers[broker_id].replicas.delete_retired_segments() == 0
+            assert await content(await c.connect(2)) == RECORDS
+            # Nothing of it is left to be told of.
+            await c.stop_broker(2)
+            with capture_logs() as logs:
+                await c.start_broker(2, **KEEP)
+            assert "log_damaged" not in [one["event"] for one in logs]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("damage", "left"), [(empty, RECORDS[2:]), (cut, RECORDS[:1] + RECORDS[2:])]
+)
+def test_the_last_replica_keeps_what_it_has_and_so_do_those_that_follow_it(damage, left):
+    async def main():
+        async with cluster("/memory", ()) as c:
+            directory = await filled(c, (1, 2), per_segment=2)
+            await c.stop_broker(2)
+            c.controller.fence(2)
+            await c.stop_broker(1)
+            damage(c.media[1].mount(), directory % 1)
+            with capture_logs() as logs:
+                await c.start_broker(1, **KEEP)
+                await until(lambda: c.brokers[1].replicas.leaders == 1)
+            told = [one["event"] for one in logs]
+            assert "log_damaged" in told
+            assert "log_begins_anew" not in told
+            assert await content(await c.connect(1)) == left
+            # What it lacks is not taken for deleted: whoever has it keeps it.
+            assert c.brokers[1].replicas.delete_retired_segments() == 0
+            await c.start_broker(2, **KEEP)
+            await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+            assert c.brokers[2].replicas.delete_retired_segments() == 0
+            c.controller.set_leader("t", 0, 2)
+            await until(lambda: c.brokers[2].replicas.leaders == 1)
+            assert await content(await c.connect(2)) == RECORDS
+
+    asyncio.run(main())
+
+
+def test_records_before_a_damaged_batch_can_be_read():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            directory = await filled(c, (1,), per_segment=3)
+            await c.stop_broker(1)
+            file = c.media[1].mount().open(f"{directory % 1}/{0:020d}.log")
+            length = file.size() // 3
+            file.pwrite(b"\xff", length + 16)  # the magic of the second batch
+            await c.start_broker(1, **KEEP)
+            await until(lambda: c.brokers[1].replicas.leaders == 1)
+            connection = await c.connect(1)
+            got = await fetch(connection, "t", 0, 0)
+            assert (got.error_code, values_of(got.records)) == (ErrorCode.none, RECORDS[:1])
+            assert values_of((await fetch(connection, "t", 0, 3)).records) == RECORDS[3:]
+
+    asyncio.run(main())
+
+
+def test_damage_found_at_start_is_told(tmp_path):
+    """A synced segment in the middle is gone: readers skip the hole, and the log says so."""
+
+    async def main():
+        async with cluster("/memory", ()) as c:
+            media = c.media[1] = Media()
+            broker = await c.start_broker(1)
+            c.controller.create_topic("t", 1)
+            await until(lambda: broker.replicas.leaders == 1)
+            connection = await c.connect(1)
+            log = next(iter(broker.replicas)).log
+            for number in range(6):
+                await produce(connection, "t", 0, batch(b"%d" % number))
+                log.roll()
+            await c.stop_broker(1)
+            disk = media.mount()
+            disk.remove(f"{log.directory}/{2:020d}.log")
+            asked = disk.open(f"{log.directory}/{4:020d}.log")
+            asked.truncate(0)
+            with capture_logs() as logs:
+                broker = await c.start_broker(1)
+                await until(lambda: broker.replicas.leaders == 1)
+            told = [e["reason"] for e in logs if e["event"] == "log_damaged"]
+            assert told == [
+                "the records from offset 2 to 2 are missing",
+                "the records from offset 4 to 4 are missing",
+            ]
+            got = await fetch(await c.connect(1), "t", 0, 2)
+            assert values_of(got.records) == [b"3"]
+
+    asyncio.run(main())
