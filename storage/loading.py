@@ -210,10 +210,7 @@ class Loader:
                 producers = ProducerState()
                 base = segment.base_offset
                 await self._replay_producers(base, producers)
-                rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
-                epochs, self.epochs = self.epochs, LeaderEpochs()
-                self._write_aborted(segment, await self._read_segment(base, base, rules, producers))
-                self.epochs = epochs
+                self._write_aborted(segment, await self._look_through(base, producers))
 
     def _last_batch_epoch(self) -> int | None:
         """None if there is no batch, or only deleted ones, or damage where it should be."""
@@ -238,6 +235,16 @@ class Loader:
         finally:
             file.close()
         return scan
+
+    async def _look_through(self, base: int, producers: ProducerState | None = None) -> Scan:
+        """A scan that checks no CRC and leaves the epochs as they are."""
+        rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
+        epochs, self.epochs = self.epochs, LeaderEpochs()
+        try:
+            seen = ProducerState() if producers is None else producers
+            return await self._read_segment(base, base, rules, seen)
+        finally:
+            self.epochs = epochs
 
     async def _trust(self, bases: list[int], position: int) -> None:
         """Take over a segment as it is; only its indexes may have to be rebuilt."""
@@ -275,7 +282,8 @@ class Loader:
         """Note it if a segment ends before the one that follows it begins.
 
         Both were synced in full, so somebody has emptied, cut or removed a file since. Compaction
-        leaves such holes too: where it is on, nothing can be said. Readers go on behind them.
+        leaves such holes too: where it is on, or has been at work, nothing can be said. Readers go
+        on behind them.
         """
         if next_base <= (self._options.log_start_offset or 0):
             return
@@ -294,9 +302,14 @@ class Loader:
         if self._config.cleanup_compact or next_base <= self.cleaned_to:
             return
         end = segment.base_offset if last is None else last.next_offset
-        if end < next_base:
+        if end < next_base and not await self._is_thinned(segment):
             reason = f"the records from offset {end} to {next_base - 1} are missing"
             self.recovery.all_damage.append(Damage(end, segment.file.path, segment.size, reason))
+
+    async def _is_thinned(self, segment: Segment) -> bool:
+        """Whether offsets are missing inside: the topic, or the leader that this was fetched from,
+        was compacted before its policy changed."""
+        return (await self._look_through(segment.base_offset)).thinned
 
     async def _trim_zeros(self, segment: Segment, next_base: int) -> bool:
         """Whether zeros were cut off a segment that another follows.
@@ -307,11 +320,7 @@ class Loader:
         size = segment.file.size()
         if size == 0 or any(segment.file.pread(_ZERO_TAIL, max(0, size - _ZERO_TAIL))):
             return False
-        rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
-        base = segment.base_offset
-        epochs, self.epochs = self.epochs, LeaderEpochs()
-        scan = await self._read_segment(base, base, rules, ProducerState())
-        self.epochs = epochs
+        scan = await self._look_through(segment.base_offset)
         if scan.problem is None or scan.next_offset > next_base:
             return False
         if not await self._env.run_blocking(only_zeros, segment.file, scan.end):
@@ -326,11 +335,7 @@ class Loader:
         return Segment(self.directory, base, file, index, self._env.clock.wall_ms())
 
     async def _rebuild_index(self, segment: Segment) -> None:
-        rules = ScanRules(self._config.index_interval_bytes, check_crc=False)
-        base = segment.base_offset
-        epochs, self.epochs = self.epochs, LeaderEpochs()
-        scan = await self._read_segment(base, base, rules, ProducerState())
-        self.epochs = epochs
+        scan = await self._look_through(segment.base_offset)
         if scan.problem is not None:
             self.recovery.all_damage.append(scan.problem)
         self.recovery.scanned_bytes += scan.end

@@ -60,7 +60,7 @@ def _described(cluster: Cluster) -> dict[str, dict]:
 
     def settled() -> bool:
         with cluster.admin(30) as admin:
-            found.update(admin.describe_topics())
+            found.update(admin.describe_topics(linearizable=True))
         return all(
             len(partition["isr"]) == 3
             for topic in found.values()

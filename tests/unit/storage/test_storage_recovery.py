@@ -477,10 +477,31 @@ def test_a_synced_segment_in_the_middle_that_is_gone_is_told(clean, harm):
             assert f"to {bases[3] - 1} are missing" in told.reason
         assert log.end_offset == point, "what follows is still there"
         assert not log.recovery.undecided
-        # Compaction leaves such holes too: where it is on, there is nothing to tell.
+        # Compaction leaves such holes too: where it is on, there is nothing to tell, but that a
+        # batch is cut.
         await log.close()
         compacted = LogConfig(segment_bytes=300, cleanup_compact=True)
         log = await Log.open(env, "/p", compacted, clean=True)
-        assert log.recovery.all_damage == []
+        assert bool(log.recovery.all_damage) == (harm == "cut")
+
+    run(main())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_what_compaction_left_out_is_not_missing_where_the_policy_has_changed(clean):
+    """A replica has it from its leader: nothing here says that it was compacted."""
+
+    async def main():
+        env = memory_env(1)
+        log = await Log.open(env, "/p", LogConfig())
+        for base in (0, 10, 20):
+            for offset in (base, base + 4):
+                log.append_as_follower(batch(1, base_offset=offset, leader_epoch=1))
+            log.roll()
+        point = log.end_offset
+        await log.close()
+        options = {"clean": True} if clean else {"recovery_point": point}
+        log = await Log.open(env, "/p", LogConfig(), **options)
+        assert (log.recovery.all_damage, log.end_offset) == ([], point)
 
     run(main())
