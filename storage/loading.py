@@ -133,6 +133,7 @@ class Loader:
         elif first_scanned < len(bases):
             # Of what was compacted, not all epochs have a batch left; it was synced before.
             self.epochs.truncate_from_end(max(bases[first_scanned], self.cleaned_to))
+        self._check_beginning(bases[0])
         for position in range(first_scanned):
             await self._trust(bases, position)
         await self._check_aborted()
@@ -277,6 +278,18 @@ class Loader:
             return
         if segment.size:
             segment.first_timestamp = segment.header_at(0).max_timestamp
+
+    def _check_beginning(self, first_base: int) -> None:
+        """Note it if the first segments are gone. Whoever retires them moves the beginning of the
+        first epoch along: where the log was closed in order, it tells where the log began."""
+        entries = self.epochs.entries()
+        if not self._options.clean or self._strict or not entries:
+            return
+        start = max(entries[0][1], self._options.log_start_offset or 0)
+        if start < first_base:
+            path = self._path(names.segment_file(start, names.LOG))
+            reason = f"the records from offset {start} to {first_base - 1} are missing"
+            self.recovery.all_damage.append(Damage(start, path, 0, reason))
 
     async def _check_reach(self, segment: Segment, next_base: int) -> None:
         """Note it if a segment ends before the one that follows it begins.

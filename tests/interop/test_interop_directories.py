@@ -3,6 +3,7 @@
 Kafka's dump tool is the judge of every file that a stopped pykraft node wrote.
 """
 
+import asyncio
 import re
 import shutil
 
@@ -11,10 +12,15 @@ import kafka_jvm
 import pytest
 import traffic
 from clusters import pykraft_server, running_cluster
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from dump_tool import DUMP_TOOLS, complaints, dump
+from waiting import wait_until
 
 from pykraft.ports import free_ports
+from storage.config import LogConfig
+from storage.log_dir import LogDirectory
+from world.real import real_env
 
 pytestmark = pytest.mark.interop
 
@@ -208,3 +214,47 @@ def test_pykraft_on_a_directory_of_a_jvm_node(tmp_path, version):
     with jvm_node.jvm_node(config, version=version) as node:
         check(node.bootstrap, 3 * COUNT, f"by-pykraft-{COUNT}", f"by-pykraft-{2 * COUNT}")
     assert node.complaints() == []
+
+
+@pytest.mark.ci
+def test_what_a_jvm_broker_has_deleted_is_not_missing(tmp_path):
+    """Where a log begins when its first segments have gone, by whatever its files say of that: up
+    to a segment, and within one."""
+    version = kafka_jvm.NEWEST_VERSION
+    # The broker's first look at what is to go is after half a minute.
+    values = jvm_node.combined_properties(
+        tmp_path, log_retention_check_interval_ms=200, log_segment_delete_delay_ms=0
+    )
+    config = jvm_node.write_properties(tmp_path / "server.properties", values)
+    jvm_node.format_directory(config, "AAAAAAAAAAAAAAAAAAAAAA", version)
+
+    def bases(index):
+        logs = (tmp_path / "data" / f"t-{index}").glob("*.log")
+        return sorted(int(path.stem) for path in logs)
+
+    with jvm_node.jvm_node(config, version=version) as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        new = NewTopic("t", 2, 1, config={"segment.bytes": "1048576"})
+        admin.create_topics([new])["t"].result(120)
+        traffic.wait_for_leaders(node.bootstrap, "t", 2)
+        producer = Producer({"bootstrap.servers": node.bootstrap, "batch.num.messages": 10})
+        for number in range(8000):
+            producer.produce("t", bytes(1000), partition=number % 2)
+        assert producer.flush(60) == 0
+        left = [bases(index)[2:] for index in (0, 1)]
+        starts = [left[0][0], left[1][0] + 3]
+        asked = [TopicPartition("t", index, start) for index, start in enumerate(starts)]
+        for deleted in admin.delete_records(asked).values():
+            deleted.result(120)
+        wait_until(lambda: [bases(0), bases(1)] == left, "the segments are gone")
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+    async def look():
+        found = await LogDirectory.open(real_env(1), str(tmp_path / "data"))
+        try:
+            logs = [await found.open_log("t", index, LogConfig()) for index in (0, 1)]
+            return [(log.recovery.all_damage, log.log_start_offset) for log in logs]
+        finally:
+            await found.close(clean=False)
+
+    assert asyncio.run(look()) == [([], start) for start in starts]

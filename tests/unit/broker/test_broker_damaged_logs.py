@@ -2,6 +2,7 @@
 what is missing, and otherwise kept and read around."""
 
 import asyncio
+from itertools import product
 
 import pytest
 from broker_fakes import cluster, until
@@ -59,13 +60,22 @@ def cut(disk, directory):
     file.truncate(file.size() - 1)
 
 
-def remove(disk, directory):
-    disk.remove(f"{directory}/{2:020d}.log")
+def remove(disk, directory, base=2):
+    disk.remove(f"{directory}/{base:020d}.log")
 
 
-@pytest.mark.parametrize("damage", [empty, cut, remove])
-@pytest.mark.parametrize("ending", ["stop_broker", "kill_broker"])
-def test_a_replica_that_others_lead_fetches_everything_anew(damage, ending):
+def remove_first(disk, directory):
+    remove(disk, directory, 0)
+
+
+@pytest.mark.parametrize(
+    ("ending", "damage"),
+    [
+        *product(["stop_broker", "kill_broker"], [empty, cut, remove]),
+        ("stop_broker", remove_first),  # seen where the log was closed in order
+    ],
+)
+def test_a_replica_that_others_lead_fetches_everything_anew(ending, damage):
     """Kept as it was, it would lead one day, and have the others delete what it lacks."""
 
     async def main():
