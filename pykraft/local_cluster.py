@@ -22,7 +22,7 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -32,6 +32,7 @@ import psutil
 
 from pykraft import launcher
 from pykraft.cli import CommandError
+from pykraft.interrupts import Interrupts
 from pykraft.node_files import NodeSpec, new_cluster_id, write_node
 from pykraft.ports import free_ports
 
@@ -47,8 +48,10 @@ _POLL_S = 0.001
 class LocalCluster:
     """The cluster in one directory; every method is one command of `pykraft cluster`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, interrupts: Interrupts | None = None) -> None:
+        """`interrupts`: what holds signals back while a node is being started."""
         self.directory = directory.resolve()
+        self._interrupts = interrupts
         self._file = self.directory / "cluster.json"
 
     def exists(self) -> bool:
@@ -67,6 +70,7 @@ class LocalCluster:
 
         `controllers` 0 gives every broker both roles; None takes what is there, or 3. Raises
         CommandError where the directory holds a cluster of another shape or a node can't start.
+        KeyboardInterrupt ends the nodes that it has started.
         """
         if self.exists():
             self._check_same_shape(controllers, brokers)
@@ -107,7 +111,10 @@ class LocalCluster:
                 _wait_ended(process, STOP_TIMEOUT_S)
 
     def start(self, ids: Sequence[int]) -> None:
-        """Starts nodes that are down (no ids: all); returns when all named are ready."""
+        """Starts nodes that are down (no ids: all); returns when all named are ready.
+
+        KeyboardInterrupt ends those that it has started.
+        """
         named = self._named(ids) if ids else self.nodes()
         with self._locked():
             self._start(named)
@@ -132,8 +139,7 @@ class LocalCluster:
         """Stops every node, brokers first; `delete` removes their data too."""
         nodes = self.nodes()
         with self._locked():
-            self._stop([node for node in nodes if node.broker])
-            self._stop([node for node in nodes if not node.broker])
+            self._stop_in_order(nodes)
             if delete:
                 shutil.rmtree(self.directory / "nodes")
                 self._file.unlink()
@@ -219,9 +225,14 @@ class LocalCluster:
                 "another --dir"
             )
         cluster_id = new_cluster_id()
-        for node in nodes:
-            own = (settings or {}).get(node.id, {})
-            write_node(self.node_directory(node), node, nodes, cluster_id, own)
+        try:
+            for node in nodes:
+                own = (settings or {}).get(node.id, {})
+                write_node(self.node_directory(node), node, nodes, cluster_id, own)
+        except BaseException:
+            # Half a cluster would be in the way of the next attempt.
+            shutil.rmtree(self.directory / "nodes", ignore_errors=True)
+            raise
         document = {
             "version": 1,
             "cluster_id": cluster_id,
@@ -247,15 +258,41 @@ class LocalCluster:
     def _start(self, nodes: Sequence[NodeSpec]) -> None:
         """Starts those that don't run; returns when all are ready."""
         running = [node for node in nodes if self.process(node)]
-        started = [self._launch(node) for node in nodes if node not in running]
-        launcher.wait_until_ready(started, START_TIMEOUT_S)
-        for node in running:
-            launcher.wait_until_answered(
-                node.id, node.metrics, partial(self.process, node), START_TIMEOUT_S
-            )
+        missing = [node for node in nodes if node not in running]
+        started: list[launcher.Starting] = []
+        try:
+            for node in missing:
+                # A process that isn't written down yet could not be ended.
+                with self._interrupts.held() if self._interrupts else nullcontext():
+                    started.append(self._launch(node))
+            launcher.wait_until_ready(started, START_TIMEOUT_S)
+            for node in running:
+                launcher.wait_until_answered(
+                    node.id, node.metrics, partial(self.process, node), START_TIMEOUT_S
+                )
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(self._undo_start(missing))
+            raise
 
     def _launch(self, node: NodeSpec) -> launcher.Starting:
         return launcher.launch(node.id, self.node_directory(node), self._record_process)
+
+    def _undo_start(self, nodes: Sequence[NodeSpec]) -> str:
+        """Ends nodes that were just started, in order, or at once when interrupted again; says
+        what it did."""
+        begun = [node for node in nodes if self.process(node)]
+        if not begun:
+            return "interrupted; no node was started"
+        how = "stopped"
+        try:
+            self._stop_in_order(begun)
+        except (KeyboardInterrupt, CommandError):
+            how = "killed"
+            for process in filter(None, map(self.process, begun)):
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
+        ids = ", ".join(str(node.id) for node in begun)
+        return f"interrupted; the nodes that this command had started are {how}: {ids}"
 
     def _record_process(self, directory: Path, pid: int, *, stopped: bool = False) -> None:
         created = psutil.Process(pid).create_time() if not stopped else 0.0
@@ -275,6 +312,11 @@ class LocalCluster:
                 process.send_signal(number)
                 processes.append(process)
         return processes
+
+    def _stop_in_order(self, nodes: Sequence[NodeSpec]) -> None:
+        """Brokers first: a stopping one has controllers move its leaderships."""
+        self._stop([node for node in nodes if node.broker])
+        self._stop([node for node in nodes if not node.broker])
 
     def _stop(self, nodes: Iterable[NodeSpec]) -> None:
         stopping: list[tuple[NodeSpec, psutil.Process]] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -59,8 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns its exit code (0 done, 1 refused or failed, 2 not a command)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     noun = next((word for word in arguments if not word.startswith("-")), None)
-    options = _parser(noun).parse_args(arguments)
     try:
+        # What a noun is made of is imported here, which takes long enough to be interrupted.
+        options = _parser(noun).parse_args(arguments)
         code = options.run(options)
         sys.stdout.flush()
     except CommandError as error:
@@ -73,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of our output has gone (`| head`): nobody is left to say anything to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except KeyboardInterrupt:
-        return 130
+    except KeyboardInterrupt as interrupt:
+        for note in getattr(interrupt, "__notes__", ()):
+            print(f"pykraft: {note}", file=sys.stderr)
+        return 128 + getattr(interrupt, "number", signal.SIGINT)
     return int(code)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pykraft.interrupts import Interrupts
 from pykraft.local_cluster import LocalCluster, default_directory
 
 
@@ -49,12 +50,15 @@ def _verb(verbs: Any, name: str, summary: str, run: Any) -> argparse.ArgumentPar
     return parser
 
 
-def _cluster(options: argparse.Namespace) -> LocalCluster:
-    return LocalCluster(options.dir or default_directory())
+def _cluster(options: argparse.Namespace, interrupts: Interrupts | None = None) -> LocalCluster:
+    return LocalCluster(options.dir or default_directory(), interrupts)
 
 
 def _up(options: argparse.Namespace) -> int:
-    status = _cluster(options).up(options.controllers, options.brokers, options.base_port)
+    with Interrupts() as interrupts:
+        status = _cluster(options, interrupts).up(
+            options.controllers, options.brokers, options.base_port
+        )
     _show(status, as_json=options.json)
     return 0
 
@@ -70,7 +74,8 @@ def _kill(options: argparse.Namespace) -> int:
 
 
 def _start(options: argparse.Namespace) -> int:
-    _cluster(options).start(options.ids)
+    with Interrupts() as interrupts:
+        _cluster(options, interrupts).start(options.ids)
     return 0
 
 
