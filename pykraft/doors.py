@@ -17,6 +17,7 @@ from broker.group_partition import GroupCounters, GroupPartition
 from pykraft.http import Answer, serve_http
 from pykraft.metrics import CONTENT_TYPE, NodeMetrics
 from pykraft.node import Node
+from pykraft.node_config import Address
 from pykraft.watch import MetadataWatch
 
 if TYPE_CHECKING:
@@ -30,8 +31,11 @@ _REACH_MS = 3_000
 
 
 @asynccontextmanager
-async def open_doors(node: Node) -> AsyncIterator[None]:
-    """Serves the doors of a started node until the block ends. OSError where a port is taken."""
+async def open_doors(node: Node) -> AsyncIterator[dict[str, Address]]:
+    """Serves the doors of a started node until the block ends. OSError where a port is taken.
+
+    Gives where they are bound: `metrics`, and a controller's `admin`.
+    """
     metrics = node_metrics(node)
     place = node.config.metrics
     http = await serve_http(
@@ -43,18 +47,19 @@ async def open_doors(node: Node) -> AsyncIterator[None]:
             "/readyz": lambda: _readyz(node),
         },
     )
+    bound = {"metrics": Address(place.host, http.sockets[0].getsockname()[1])}
     try:
         if node.config.admin is None:
-            yield
+            yield bound
         else:
-            async with _admin_door(node):
-                yield
+            async with _admin_door(node) as admin:
+                yield {"admin": admin, **bound}
     finally:
         http.close()
 
 
 @asynccontextmanager
-async def _admin_door(node: Node) -> AsyncIterator[None]:
+async def _admin_door(node: Node) -> AsyncIterator[Address]:
     # Only controllers pay for importing gRPC.
     from admin.ports import AdminPorts
     from admin.server import serve_admin
@@ -80,7 +85,7 @@ async def _admin_door(node: Node) -> AsyncIterator[None]:
         _follow_readiness(node, server), name="health"
     )
     try:
-        yield
+        yield Address(place.host, server.port)
     finally:
         follower.cancel()
         await asyncio.wait([follower])

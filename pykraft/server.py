@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 
 import structlog
@@ -18,7 +19,7 @@ from pykraft import storage_format
 from pykraft.doors import open_doors
 from pykraft.logs import configure_logs
 from pykraft.node import Node
-from pykraft.node_config import NodeConfig
+from pykraft.node_config import Address, NodeConfig
 from pykraft.node_files import new_cluster_id
 from wire.errors import FatalError, KafkaError
 from wire.exits import EXIT_CANNOT_LISTEN, EXIT_METADATA_DISK_FAILED
@@ -50,7 +51,7 @@ def run_node(config: NodeConfig, *, ready_fd: int | None, format_if_new: bool) -
         log.warning("unknown_setting", name=name, rule="it is ignored")
     try:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            return runner.run(_serve(real_env(), config, ready_fd, format_if_new))
+            told_by = runner.run(_serve(real_env(), config, ready_fd, format_if_new))
     except FatalError as error:
         log.critical("stopped", reason=error.reason, exit_code=error.exit_code)
         _tell(ready_fd, f"stopped: {error.reason}")
@@ -63,6 +64,9 @@ def run_node(config: NodeConfig, *, ready_fd: int | None, format_if_new: bool) -
         log.critical("not_started", reason=str(error))
         _tell(ready_fd, f"not started: {error}")
         return EXIT_CANNOT_LISTEN
+    # Here, where the loop has ended with all that might still log: it is the last line.
+    log.info("stopped", reason=told_by.name, exit_code=0)
+    return 0
 
 
 def _tell(ready_fd: int | None, what: str) -> None:
@@ -78,32 +82,41 @@ def _say(line: str) -> None:
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
-async def _serve(env: Env, config: NodeConfig, ready_fd: int | None, format_if_new: bool) -> int:
+async def _serve(
+    env: Env, config: NodeConfig, ready_fd: int | None, format_if_new: bool
+) -> signal.Signals:
+    """Returns the signal that told the node to stop."""
     await _check_free(config)
     if format_if_new:
         await _format_new(env, config)
     stop = asyncio.Event()
+    told_by: list[signal.Signals] = []
+
+    def tell(number: signal.Signals) -> None:
+        told_by.append(number)
+        stop.set()
+
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, tell, number)
     node = Node(env, config)
     # Connections never take the files that the logs need.
     listeners = len(config.broker_listeners) + (config.controller_listener is not None)
     node.connections_max = raise_file_limit() // (2 * listeners)
     try:
         if await node.start_unless(stop):
-            async with open_doors(node):
+            async with open_doors(node) as doors:
                 await _until_ready_or(stop, node)
                 # Once ready counts: a leader lost since is no reason to leave the launcher waiting.
                 if node.failure is None and not stop.is_set():
-                    _say_ready(node, ready_fd)
+                    _say_ready(node, doors, ready_fd)
                 await _first_of(stop.wait(), node.failed())
     finally:
         # In this order: the doors have closed, so nobody asks a node that is going.
         await _stop(node)
     if node.failure is not None:
         raise node.failure
-    return 0
+    return told_by[0]
 
 
 def raise_file_limit() -> int:
@@ -187,9 +200,9 @@ async def _first_of(*waits: object) -> None:
         await asyncio.wait(tasks)
 
 
-def _say_ready(node: Node, ready_fd: int | None) -> None:
+def _say_ready(node: Node, doors: Mapping[str, Address], ready_fd: int | None) -> None:
     log = structlog.get_logger("server")
-    log.info("ready", **node.addresses())
+    log.info("ready", **node.addresses(), **{name: str(place) for name, place in doors.items()})
     if ready_fd is not None:
         try:
             os.write(ready_fd, b"ready\n")
@@ -197,10 +210,9 @@ def _say_ready(node: Node, ready_fd: int | None) -> None:
             log.info("nobody_waits", reason="whoever started this node has stopped waiting")
         os.close(ready_fd)
     else:
-        doors = f"metrics {node.config.metrics}"
-        if node.config.admin is not None:
-            doors = f"gRPC {node.config.admin}, {doors}"
-        line = f"pykraft: ready, {node.summary()}; {doors}"
+        titles = {"admin": "gRPC"}
+        places = ", ".join(f"{titles.get(name, name)} {place}" for name, place in doors.items())
+        line = f"pykraft: ready, {node.summary()}; {places}"
         # On a terminal it stands out of the log around it.
         _say(f"\n\033[1m{line}\033[0m\n" if sys.stderr.isatty() else line)
     # What stands at the start stands for long, a large image above all: the collector need not

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from clusters import Cluster
+from clusters import Cluster, ended_afterwards
 from waiting import wait_until
 
 from pykraft.local_cluster import plan
@@ -46,8 +46,8 @@ def cluster(tmp_path):
     """Three nodes of both roles, of which none has run."""
     cluster = Cluster(tmp_path)
     cluster.local.create(plan(0, 3, None))
-    yield cluster
-    cluster.down()
+    with ended_afterwards(cluster):
+        yield cluster
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

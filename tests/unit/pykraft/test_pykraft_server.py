@@ -36,7 +36,7 @@ class OnceReady:
 
 @asynccontextmanager
 async def no_doors(node):
-    yield
+    yield {}
 
 
 async def no_places(config): ...
@@ -55,6 +55,6 @@ def test_a_launcher_is_told_of_a_node_that_was_ready_though_it_isnt_now(monkeypa
         async with asyncio.timeout(10):
             return await server._serve(memory_env(), config, writing, False)
 
-    assert asyncio.run(run()) == 0
+    assert asyncio.run(run()) == signal.SIGTERM
     assert os.read(reading, 100) == b"ready\n"
     os.close(reading)
