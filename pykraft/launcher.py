@@ -38,13 +38,17 @@ class Starting:
     """A process that was started and has not said yet that it is ready."""
 
     node_id: int
+    metrics: str
     ready_fd: int
     log: Path
     process: subprocess.Popen[bytes]
 
 
-def launch(node_id: int, directory: Path, record: Callable[[Path, int], None]) -> Starting:
-    """Starts the node in `directory`, detached, isolated from the caller's folder and variables."""
+def launch(
+    node_id: int, metrics: str, directory: Path, record: Callable[[Path, int], None]
+) -> Starting:
+    """Starts the node in `directory`, detached, isolated from the caller's folder and variables.
+    `metrics` is where it will answer /readyz."""
     log = directory / "node.log"
     read_end, write_end = os.pipe()
     try:
@@ -71,14 +75,14 @@ def launch(node_id: int, directory: Path, record: Callable[[Path, int], None]) -
     finally:
         os.close(write_end)
     record(directory, process.pid)
-    return Starting(node_id, read_end, log, process)
+    return Starting(node_id, metrics, read_end, log, process)
 
 
 def wait_until_ready(nodes: Sequence[Starting], timeout_s: float) -> None:
     """Returns when every node has said it is ready.
 
-    Raises NodeEnded, with the end of the node's log, where one ended, and CommandError where the
-    time is over; the others are left running.
+    Raises NodeEnded, with the end of the node's log, where one ended, and CommandError, with what
+    they wait for, where the time is over; the others are left running.
     """
     deadline = time.monotonic() + timeout_s
     failed: list[Starting] = []
@@ -100,11 +104,11 @@ def wait_until_ready(nodes: Sequence[Starting], timeout_s: float) -> None:
         codes = {node.node_id: node.process.wait(timeout=10) for node in failed}
         raise NodeEnded("; ".join(_why_ended(node) for node in failed), codes)
     if late:
-        ids = ", ".join(str(node.node_id) for node in late)
-        raise CommandError(
-            f"node {ids} not ready after {timeout_s:.0f} s; still starting (log: {late[0].log}): "
-            f"{_last_line(late[0].log)}"
+        waiting = "; ".join(
+            f"node {node.node_id} (log: {node.log}): {_reason(read_readiness(node.metrics))}"
+            for node in late
         )
+        raise CommandError(f"not ready after {timeout_s:.0f} s, still starting: {waiting}")
 
 
 def wait_until_answered(
@@ -123,11 +127,16 @@ def wait_until_answered(
         if not process():
             raise CommandError(f"node {node_id} ended while it was starting")
         if time.monotonic() > deadline:
-            reason = readiness.get("reason") or "it doesn't answer"
             raise CommandError(
-                f"node {node_id} runs but is not ready after {timeout_s:.0f} s: {reason}"
+                f"node {node_id} runs but is not ready after {timeout_s:.0f} s: "
+                f"{_reason(readiness)}"
             )
         time.sleep(_POLL_S)
+
+
+def _reason(readiness: Mapping[str, Any]) -> str:
+    """Why a node isn't ready, in its own words."""
+    return str(readiness["reason"] or "it is by now") if readiness else "it doesn't answer"
 
 
 def _why_ended(node: Starting) -> str:

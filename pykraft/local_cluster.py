@@ -275,7 +275,9 @@ class LocalCluster:
             raise
 
     def _launch(self, node: NodeSpec) -> launcher.Starting:
-        return launcher.launch(node.id, self.node_directory(node), self._record_process)
+        return launcher.launch(
+            node.id, node.metrics, self.node_directory(node), self._record_process
+        )
 
     def _undo_start(self, nodes: Sequence[NodeSpec]) -> str:
         """Ends nodes that were just started, in order, or at once when interrupted again; says
