@@ -46,7 +46,8 @@ class AdminClient:
     (TOPIC_ALREADY_EXISTS). Use it from one thread, and as a context manager or with `close`.
 
     `on_wait` is told, in a sentence, why a call tries all addresses again, each time another
-    reason holds it up: the call may go on for all of its time.
+    reason holds it up: the call may go on for all of its time, unless `on_wait` raises. `source`
+    is what errors call the place that the addresses come from.
     """
 
     def __init__(
@@ -56,15 +57,23 @@ class AdminClient:
         timeout_ms: int = 30_000,
         env: Env | None = None,
         on_wait: Callable[[str], None] | None = None,
+        source: str = "",
     ) -> None:
         listed = addresses.split(",") if isinstance(addresses, str) else list(addresses)
         self.addresses = [address.strip() for address in listed if address.strip()]
         for address in self.addresses:
             host, colon, port = address.rpartition(":")
             if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
-                raise KafkaError(ErrorCode.invalid_request, f"address {address!r}: host:port")
+                named = f" of {source}" if source else ""
+                raise KafkaError(
+                    ErrorCode.invalid_request, f"address {address!r}{named}: must be HOST:PORT"
+                )
         if not self.addresses:
-            raise KafkaError(ErrorCode.invalid_request, "no admin address was given: host:port")
+            raise KafkaError(
+                ErrorCode.invalid_request,
+                f"no address was given{f' by {source}' if source else ''}: must be HOST:PORT",
+            )
+        self._source = f" ({source})" if source else ""
         self._timeout_ms = timeout_ms
         self._env = real_env() if env is None else env
         self._on_wait = on_wait
@@ -385,8 +394,8 @@ class AdminClient:
                 self._pause(failures // len(self.addresses), deadline_ms - clock.now_ms())
         raise KafkaError(
             last.code,
-            f"{method} got no answer within {limit_ms} ms from {', '.join(self.addresses)}: "
-            f"{last.message}",
+            f"{method} got no answer within {limit_ms} ms from {', '.join(self.addresses)}"
+            f"{self._source}: {last.message}",
         )
 
     def _attempt(self, address: str, method: str, request: Any, left_ms: int, stream: bool) -> Any:

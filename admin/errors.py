@@ -7,7 +7,9 @@ messages of that model are not worth a dependency: `StatusDetails` has the same 
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError as ProtobufDecodeError
@@ -17,6 +19,9 @@ from net.errors import NetworkError, RequestTimedOut, UnsupportedVersion
 from wire.errors import ErrorCode, KafkaError
 
 DETAILS_KEY: Final = "grpc-status-details-bin"
+_NOT_CONNECTED: Final = re.compile(
+    r"^failed to connect to all addresses; last error: [A-Z_]+: (?:ipv[46]:)?"
+)
 
 _STATUS_CODES: Final[dict[ErrorCode, grpc.StatusCode]] = {
     code: status
@@ -131,4 +136,6 @@ def from_rpc_error(error: Any) -> KafkaError:
             break
     status = error.code()
     code = _WITHOUT_DETAILS.get(status, ErrorCode.unknown_server_error)
-    return KafkaError(code, error.details() or status.name)
+    # gRPC writes an address as a URL, and before it what our own sentence says.
+    said = unquote(_NOT_CONNECTED.sub("", error.details() or ""))
+    return KafkaError(code, said or status.name)

@@ -7,11 +7,13 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from admin.client import AdminClient
 from pykraft.cli import CommandError
+from pykraft.cli.probe import is_other_listener
 from pykraft.local_cluster import LocalCluster, default_directory
 
 
@@ -39,19 +41,49 @@ def client(options: argparse.Namespace) -> AdminClient:
     """The client for the addresses that the options, the environment or the local cluster name."""
     if not options.timeout > 0:
         raise CommandError(f"--timeout {options.timeout}: must be more than 0 seconds")
-    addresses = options.admin or (None if options.dir else os.environ.get("PYKRAFT_ADMIN"))
-    if not addresses:
+    if options.admin:
+        addresses, source = options.admin, "--admin"
+    elif os.environ.get("PYKRAFT_ADMIN") and not options.dir:
+        addresses, source = os.environ["PYKRAFT_ADMIN"], "PYKRAFT_ADMIN"
+    else:
         cluster = LocalCluster(options.dir or default_directory())
-        if not cluster.exists():
-            raise CommandError(
-                "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster in "
-                f"{cluster.directory} (a lone `pykraft server` has --admin localhost:9094)"
-            )
-        addresses = cluster.admin_addresses()
-    return AdminClient(addresses, timeout_ms=int(options.timeout * 1000), on_wait=_tell_wait)
+        addresses, source = _local_addresses(cluster), f"the cluster in {cluster.directory}"
+    listed = [address.strip() for address in addresses.split(",") if address.strip()]
+    return AdminClient(
+        listed,
+        timeout_ms=int(options.timeout * 1000),
+        on_wait=partial(_on_wait, listed, source),
+        source=source,
+    )
 
 
-def _tell_wait(reason: str) -> None:
+def _local_addresses(cluster: LocalCluster) -> str:
+    """Where the local cluster's controllers listen; CommandError where none of them runs."""
+    if not cluster.exists():
+        raise CommandError(
+            "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster in "
+            f"{cluster.directory} (a lone `pykraft server` has --admin localhost:9094)"
+        )
+    nodes = cluster.nodes()
+    running = [node for node in nodes if cluster.process(node)]
+    if not running:
+        raise CommandError(f"no node of {cluster.directory} runs: `pykraft cluster up` starts them")
+    if not any(node.admin for node in running):
+        ids = " ".join(str(node.id) for node in nodes if node.admin)
+        raise CommandError(
+            f"no controller of {cluster.directory} runs: `pykraft cluster start {ids}`"
+        )
+    return cluster.admin_addresses()
+
+
+def _on_wait(addresses: Sequence[str], source: str, reason: str) -> None:
+    """Ends a command that would wait for what can't come; tells a person why it waits else."""
+    # All of them: one that is wrong among others is no reason not to wait for these.
+    if all(is_other_listener(address) for address in addresses):
+        raise CommandError(
+            f"{', '.join(addresses)} ({source}) answers, but not in gRPC: a controller's "
+            "pykraft.admin.listener is meant, not a listener for Kafka clients or metrics"
+        )
     if sys.stderr.isatty():
         print(f"pykraft: waiting: {reason}", file=sys.stderr)
 

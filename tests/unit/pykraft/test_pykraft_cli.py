@@ -1,17 +1,25 @@
 """The command line: 0 done, 1 refused with one line, 2 not a command; never a traceback."""
 
+import json
+import os
 import re
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from waiting import wait_until
 
 from pykraft import cli
 from pykraft.cli import quorum
+from pykraft.local_cluster import LocalCluster, plan
 from pykraft.ports import free_ports
 from pykraft.storage_format import BOOTSTRAP_SNAPSHOT
 from raft.quorum import MAX_EPOCH
@@ -59,7 +67,9 @@ TWICE = ("--feature", "metadata.version=25")
 REFUSED = [
     (["topics", "list"], "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster"),
     (["topics", "list", *DEAD], "NETWORK_EXCEPTION"),
-    (["topics", "list", "--admin", "::", "--timeout", "1"], "host:port"),
+    (["topics", "list", "--admin", "h"], "address 'h' of --admin: must be HOST:PORT"),
+    (["topics", "list", "--admin", "::", "--timeout", "1"], "address '::' of --admin: must be"),
+    (["topics", "list", "--admin", ","], "no address was given by --admin: must be HOST:PORT"),
     (["topics", "list", "--admin", "127.0.0.1:1", "--timeout", "0"], "more than 0 seconds"),
     (["topics", "create", "x", "--partitions", "1", "--config", "a", *DEAD], "NAME=VALUE"),
     (["configs", "alter", "--topic", "t", *DEAD], "nothing to alter"),
@@ -185,6 +195,57 @@ def test_a_person_is_told_why_a_command_waits_and_a_script_is_not(here, capsys, 
     told = capsys.readouterr().err.splitlines()
     assert told[0].startswith("pykraft: waiting: ")
     assert len(set(told)) == len(told), "each reason once"
+
+
+def test_what_speaks_no_grpc_is_told_at_once(here, capsys, monkeypatch):
+    """Both kinds of other listeners: one that closes, and one that answers in its own way."""
+    for answer in (b"", b"HTTP/1.1 405 Method Not Allowed\r\n\r\n"):
+        with answering(answer) as address:
+            began = time.monotonic()
+            assert cli.main(["topics", "list", "--admin", address]) == 1
+            told = capsys.readouterr().err
+            assert f"{address} (--admin) answers, but not in gRPC" in told
+            assert "pykraft.admin.listener" in told
+            assert time.monotonic() - began < 15, "not for all of the 30 s that a command has"
+            monkeypatch.setenv("PYKRAFT_ADMIN", address)
+            assert cli.main(["topics", "list"]) == 1
+            assert f"{address} (PYKRAFT_ADMIN) answers" in capsys.readouterr().err
+            # Another address may come up yet.
+            others = f"{address},127.0.0.1:1"
+            assert cli.main(["topics", "list", "--admin", others, "--timeout", "0.5"]) == 1
+            assert f"no answer within 500 ms from {address}, 127.0.0.1:1 (--admin)" in (
+                capsys.readouterr().err
+            )
+
+
+@contextmanager
+def answering(data):
+    """The address of something that answers whatever it is sent with `data`, and closes."""
+
+    class Answer(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(1000)
+            self.request.sendall(data)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_local_cluster_that_does_not_run_is_told_at_once(here, capsys):
+    LocalCluster(here / "home").create(plan(1, 1, None))
+    assert cli.main(["topics", "list"]) == 1
+    assert f"no node of {here}/home runs: `pykraft cluster up`" in capsys.readouterr().err
+    # Its broker alone runs: this very process stands for it.
+    created = psutil.Process().create_time()
+    record = {"pid": os.getpid(), "created": created, "stopped": False}
+    (here / "home" / "nodes" / "1" / "process.json").write_text(json.dumps(record))
+    assert cli.main(["topics", "list"]) == 1
+    told = capsys.readouterr().err
+    assert f"no controller of {here}/home runs: `pykraft cluster start 101`" in told
 
 
 def test_format_then_info_then_a_second_format(here, capsys):
