@@ -40,9 +40,17 @@ def _row(broker: dict[str, Any]) -> dict[str, Any]:
 
 def _unregister(options: argparse.Namespace) -> int:
     with door.client(options) as admin:
+        brokers = admin.describe_cluster()["brokers"]
         admin.unregister_broker(options.id)
+    # Allowed, as in Kafka; but such a broker goes on as if it were one, and is refused for ever.
+    active = any(broker["id"] == options.id and not broker["fenced"] for broker in brokers)
     if options.json:
-        door.show({"id": options.id, "unregistered": True})
+        door.show({"id": options.id, "unregistered": True, "was_active": active})
+    elif active:
+        print(
+            f"broker {options.id} is forgotten; it was active, and takes no part any more until "
+            "its process is started again"
+        )
     else:
         print(f"broker {options.id} is forgotten")
     return 0

@@ -18,7 +18,7 @@ import pytest
 from waiting import wait_until
 
 from pykraft import cli
-from pykraft.cli import quorum
+from pykraft.cli import door, quorum
 from pykraft.local_cluster import LocalCluster, plan
 from pykraft.ports import free_ports
 from pykraft.storage_format import BOOTSTRAP_SNAPSHOT
@@ -271,6 +271,33 @@ def test_a_voter_is_never_looked_for_among_the_observers():
         quorum._directory_of(Known(), 2, "observers")
     with pytest.raises(cli.CommandError, match=r"none of the observers \(3\) has id 7"):
         quorum._directory_of(Known(), 7, "observers")
+
+
+class TwoBrokers:
+    """A client of a cluster with an active broker, 1, and a fenced one, 2."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_): ...
+
+    def describe_cluster(self):
+        return {"brokers": [{"id": 1, "fenced": False}, {"id": 2, "fenced": True}]}
+
+    def unregister_broker(self, id_): ...
+
+
+def test_who_unregisters_an_active_broker_is_told_what_that_means(capsys, monkeypatch):
+    monkeypatch.setattr(door, "client", lambda options: TwoBrokers())
+    told = {}
+    for id_ in (1, 2):
+        assert cli.main(["brokers", "unregister", str(id_)]) == 0
+        told[id_] = capsys.readouterr().out
+        assert cli.main(["brokers", "unregister", str(id_), "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document == {"id": id_, "unregistered": True, "was_active": id_ == 1}
+    assert "until its process is started again" in told[1]
+    assert told[2] == "broker 2 is forgotten\n"
 
 
 @pytest.mark.parametrize(
