@@ -29,7 +29,7 @@ from wire.control import (
     encode_snapshot_header,
     encode_voters,
 )
-from wire.errors import DecodeError, ErrorCode, FatalError, KafkaError
+from wire.errors import DamagedFile, DecodeError, ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY
 from wire.meta_properties import MetaProperties
 from world.env import Absent, Env
@@ -153,7 +153,7 @@ async def format_directories(
         if env.disk.exists(f"{directory}/{META_PROPERTIES}"):
             raise KafkaError(
                 ErrorCode.invalid_request,
-                f"{directory} is formatted already (it has {META_PROPERTIES}); nothing was changed",
+                f"{directory} is formatted already ({_whose(env, directory)}); nothing was changed",
             )
     for directory in directories:
         await make_directory(env.disk, directory)
@@ -173,6 +173,16 @@ async def format_directories(
         # Last: a directory with this file counts as formatted.
         identity = MetaProperties(cluster_id, node_id, directory_id)
         await env.disk.replace(f"{directory}/{META_PROPERTIES}", meta_properties.encode(identity))
+
+
+def _whose(env: Env, directory: str) -> str:
+    """What a directory's meta.properties says, or that it says nothing."""
+    path = f"{directory}/{META_PROPERTIES}"
+    try:
+        meta = meta_properties.decode(env.disk.read_bytes(path), path)
+    except DamagedFile as damage:
+        return str(damage)
+    return f"cluster.id {meta.cluster_id}, node.id {meta.node_id} in its {META_PROPERTIES}"
 
 
 async def _write_voters(env: Env, directory: str, voters: VoterSet, wall_ms: int) -> None:

@@ -94,11 +94,20 @@ def _format(options: argparse.Namespace) -> int:
             )
         )
     except (DiskError, OSError) as error:
-        raise CommandError(f"can't format: {error}") from None
+        # The disk says only which path.
+        named = "log.dirs and metadata.log.dir" if config.static["metadata.log.dir"] else "log.dirs"
+        raise CommandError(f"can't format the directories of {named}: {error}") from None
     for directory in directories:
         print(
             f"formatted {directory}: cluster.id {cluster_id}, "
             + ", ".join(f"{name} {describe_level(name, levels[name])}" for name in levels)
+        )
+    if options.cluster_id is None:
+        _note_new_id(
+            cluster_id,
+            directories,
+            joins=not config.is_controller or options.no_initial_controllers,
+            voters=len(config.voters) if voters is None else len(voters),
         )
     if voters is not None:
         print(f"kraft.version 1, voters {', '.join(map(str, voters.ids))}")
@@ -115,6 +124,21 @@ def _format(options: argparse.Namespace) -> int:
             "--no-initial-controllers"
         )
     return 0
+
+
+def _note_new_id(cluster_id: str, directories: list[str], *, joins: bool, voters: int) -> None:
+    """Tells a node that has to agree with others on its cluster's id that it got a new one."""
+    if joins:
+        print(
+            f"note: {cluster_id} is a new random id, and this node must have that of its "
+            f"controllers: where they have one, remove {', '.join(directories)} and format with "
+            "--cluster-id"
+        )
+    elif voters > 1:
+        print(
+            f"note: {cluster_id} is a new random id: format the other nodes with "
+            f"--cluster-id {cluster_id}"
+        )
 
 
 def _initial_voters(options: argparse.Namespace, config: NodeConfig) -> VoterSet | None:

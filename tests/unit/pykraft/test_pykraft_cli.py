@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import socket
 import socketserver
 import subprocess
@@ -52,6 +53,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "node.properties").write_text(NODE.format(data=tmp_path / "data"))
     dynamic = NODE.replace("quorum.voters=1@", "quorum.bootstrap.servers=")
     (tmp_path / "dynamic.properties").write_text(dynamic.format(data=tmp_path / "data"))
+    (tmp_path / "nodisk.properties").write_text(NODE.format(data="/proc/nope"))
     (tmp_path / "bad.properties").write_text(NODE.format(data="d").replace("id=1", "id=one"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "file").write_text("")
@@ -110,6 +112,10 @@ REFUSED = [
     (
         ["storage", "format", "--config", "node.properties", "--cluster-id", " "],
         "only letters, digits",
+    ),
+    (
+        ["storage", "format", "--config", "nodisk.properties"],
+        "can't format the directories of log.dirs: create /proc/nope: No such file",
     ),
     ([*FORMAT, "--feature", "x=1"], "0 to 0"),
     ([*FORMAT, "--feature", "x"], "NAME=LEVEL"),
@@ -256,7 +262,33 @@ def test_format_then_info_then_a_second_format(here, capsys):
     assert cli.main(["storage", "info", "--config", "node.properties"]) == 0
     assert "cluster.id c, node.id 1" in capsys.readouterr().out
     assert cli.main(["storage", "format", "--config", "node.properties"]) == 1
-    assert "is formatted already" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert (
+        f"{here}/data is formatted already (cluster.id c, node.id 1 in its meta.properties)" in told
+    )
+    (here / "data/meta.properties").write_text("version=7")
+    assert cli.main(["storage", "format", "--config", "node.properties"]) == 1
+    assert "is formatted already (" in (told := capsys.readouterr().err)
+    assert "version '7'" in told
+
+
+def test_who_must_agree_with_others_is_told_that_its_cluster_id_is_new(here, capsys):
+    text = (here / "node.properties").read_text()
+    alone, others = "1@localhost:9093", "1@localhost:9093,2@localhost:9193"
+    (here / "node.properties").write_text(text.replace(alone, others))
+    assert cli.main(FORMAT) == 0
+    out = capsys.readouterr().out
+    made = re.search(r"cluster\.id (\S+),", out)[1]
+    assert f"format the other nodes with --cluster-id {made}" in out
+    broker = text.replace("broker,controller", "broker").replace("node.id=1", "node.id=7")
+    broker = broker.replace(",CONTROLLER://localhost:9093", "").replace("/data", "/other")
+    (here / "broker.properties").write_text(broker)
+    assert cli.main(["storage", "format", "--config", "broker.properties"]) == 0
+    assert "this node must have that of its controllers" in capsys.readouterr().out
+    shutil.rmtree(here / "other")
+    known = ["--config", "broker.properties", "--cluster-id", made]
+    assert cli.main(["storage", "format", *known]) == 0
+    assert "note" not in capsys.readouterr().out
 
 
 def test_a_voter_is_never_looked_for_among_the_observers():
