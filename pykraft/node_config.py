@@ -6,19 +6,21 @@ listeners, addresses, voters. A bad combination is one clear KafkaError(INVALID_
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from metadata.configs import StaticConfig
+from metadata.configs import NODE, StaticConfig
 from wire import properties
 from wire.errors import DecodeError, ErrorCode, KafkaError
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _SERVED_PROTOCOLS = ("PLAINTEXT",)
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
+_ALIKE = 0.85  # a letter or two of a name
 _LISTENER = re.compile(r"^([A-Za-z0-9_-]+)://(.*):(-?\d+)$")
 
 
@@ -75,6 +77,13 @@ def invalid(name: str, value: object, rule: str) -> KafkaError:
     """The error for a setting: its name, its value, what is allowed."""
     shown = "''" if value == "" else value
     return KafkaError(ErrorCode.invalid_config, f"Invalid value {shown} for {name}: {rule}")
+
+
+def resembling(name: str) -> str | None:
+    """The setting that is probably meant by a name that is none; None for a setting's own name."""
+    if name in NODE:
+        return None
+    return next(iter(difflib.get_close_matches(name, NODE, n=1, cutoff=_ALIKE)), None)
 
 
 def parse_address(name: str, text: str) -> Address:

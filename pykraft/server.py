@@ -19,7 +19,7 @@ from pykraft import storage_format
 from pykraft.doors import open_doors
 from pykraft.logs import configure_logs
 from pykraft.node import Node
-from pykraft.node_config import Address, NodeConfig
+from pykraft.node_config import Address, NodeConfig, resembling
 from pykraft.node_files import new_cluster_id
 from wire.errors import FatalError, KafkaError
 from wire.exits import EXIT_CANNOT_LISTEN, EXIT_METADATA_DISK_FAILED
@@ -48,7 +48,9 @@ def run_node(config: NodeConfig, *, ready_fd: int | None, format_if_new: bool) -
     gc.set_threshold(_COLLECT_AFTER, 20, 20)
     log = structlog.get_logger("server")
     for name in config.static.unknown:
-        log.warning("unknown_setting", name=name, rule="it is ignored")
+        like = resembling(name)
+        rule = f"it is ignored; is {like} meant?" if like else "it is ignored"
+        log.warning("unknown_setting", name=name, rule=rule)
     try:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             told_by = runner.run(_serve(real_env(), config, ready_fd, format_if_new))

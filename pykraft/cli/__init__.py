@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from wire.errors import KafkaError
 
@@ -43,8 +44,20 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its verbs' parsers are of this class, too."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What the parser of a verb doesn't know is its own to refuse, with its own usage: those
+        above it would name only the nouns."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
 def _parser(noun: str | None) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="pykraft", description="A KRaft cluster in Python, and an audit of its metadata log."
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")

@@ -51,13 +51,21 @@ def _describe(options: argparse.Namespace) -> int:
 def _alter(options: argparse.Namespace) -> int:
     if not (options.set_ or options.delete or options.append or options.subtract):
         raise CommandError("nothing to alter: give --set, --delete, --append or --subtract")
+    set_ = door.key_values(options.set_, "--set")
+    append = door.key_values(options.append, "--append")
+    subtract = door.key_values(options.subtract, "--subtract")
+    names = [*set_, *options.delete, *append, *subtract]
+    for name in names:
+        # In which order would it be changed?
+        if names.count(name) > 1:
+            raise CommandError(f"{name} is given twice: one change of it at a time")
     with door.client(options) as admin:
         admin.alter_config(
             *_named(options),
-            set=door.key_values(options.set_, "--set"),
+            set=set_,
             delete=options.delete,
-            append=door.key_values(options.append, "--append"),
-            subtract=door.key_values(options.subtract, "--subtract"),
+            append=append,
+            subtract=subtract,
             validate_only=options.validate_only,
         )
         rows = admin.describe_config(*_named(options))

@@ -89,12 +89,14 @@ def _on_wait(addresses: Sequence[str], source: str, reason: str) -> None:
 
 
 def key_values(items: Sequence[str], option: str) -> dict[str, str]:
-    """`K=V` options as a mapping."""
+    """`K=V` options as a mapping; CommandError for what is none, or a name given twice."""
     pairs = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key:
             raise CommandError(f"{option} {item}: must be NAME=VALUE")
+        if key in pairs:
+            raise CommandError(f"{option} {item}: {key} is given twice")
         pairs[key] = value
     return pairs
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from metadata.features import level_of
+from metadata.features import SUPPORTED, describe_level, level_of
+from metadata.image import METADATA_VERSION
 from pykraft.cli import CommandError
 
 
@@ -12,9 +13,11 @@ def metadata_level(option: str, text: str) -> int:
     """The level of metadata.version that is meant; CommandError where none is."""
     level = level_of(text)
     if level is None:
+        low, high = SUPPORTED[METADATA_VERSION]
         raise CommandError(
             f"{option} {text}: must be a release such as 4.0, a level's name such as 4.0-IV3, "
-            "or its number"
+            f"or its number; {describe_level(METADATA_VERSION, low)} to "
+            f"{describe_level(METADATA_VERSION, high)} are supported"
         )
     return level
 

@@ -111,5 +111,7 @@ def _endpoints(items: list[str] | None) -> dict[str, tuple[str, int]]:
         host, colon, port = place.rpartition(":")
         if not (name and equals and colon and host and port.isascii() and port.isdigit()):
             raise CommandError(f"--endpoint {item}: must be LISTENER=HOST:PORT")
+        if name in endpoints:
+            raise CommandError(f"--endpoint {item}: {name} is given twice")
         endpoints[name] = (host.removeprefix("[").removesuffix("]"), int(port))
     return endpoints

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pykraft.cli import CommandError
 from pykraft.imports import without
-from pykraft.node_config import NodeConfig, parse_node_config, parse_properties
+from pykraft.node_config import NodeConfig, parse_node_config, parse_properties, resembling
+from wire.errors import KafkaError
 
 # What `pykraft server` without a file runs: both roles, clients on Kafka's usual port.
 DEFAULT_PROPERTIES = {
@@ -40,12 +41,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def read_config(path: Path) -> NodeConfig:
-    """The node configuration in a file; CommandError where it can't be read."""
+    """The node configuration in a file; CommandError where it can't be read, KafkaError, naming
+    it, where it is bad."""
     try:
         text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise CommandError(f"can't read {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
         raise CommandError(f"can't read {path}: {error}") from None
-    return parse_node_config(parse_properties(text, str(path)))
+    values = parse_properties(text, str(path))
+    try:
+        return parse_node_config(values)
+    except KafkaError as error:
+        # What is missing may be there under a mistyped name.
+        meant = [f"{name} (is {like} meant?)" for name in values if (like := resembling(name))]
+        hint = f"; unknown names: {', '.join(meant)}" if meant else ""
+        message = error.message.removesuffix(".")
+        raise KafkaError(error.code, f"{path}: {message}{hint}") from None
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ from metadata.configs import NODE
 from pykraft.cli import CommandError
 from pykraft.launcher import NodeEnded
 from pykraft.local_cluster import LocalCluster, plan
+from pykraft.node_config import resembling
 from wire.exits import EXIT_CANNOT_LISTEN
 
 if TYPE_CHECKING:
@@ -280,6 +281,8 @@ def _checked(properties: Mapping[str, str]) -> Mapping[str, str]:
         if name in _TAKEN:
             raise CommandError(f"{name} is set by the cluster itself")
         if name not in NODE:
-            raise CommandError(f"{name} is no setting of a node (docs/configuration.md lists them)")
+            like = resembling(name)
+            hint = f"is {like} meant?" if like else "docs/configuration.md lists them"
+            raise CommandError(f"{name} is no setting of a node ({hint})")
         NODE[name].parse(text)
     return properties

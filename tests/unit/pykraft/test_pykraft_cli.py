@@ -54,6 +54,8 @@ def here(tmp_path, monkeypatch):
     dynamic = NODE.replace("quorum.voters=1@", "quorum.bootstrap.servers=")
     (tmp_path / "dynamic.properties").write_text(dynamic.format(data=tmp_path / "data"))
     (tmp_path / "nodisk.properties").write_text(NODE.format(data="/proc/nope"))
+    typo = NODE.format(data="d").replace("process.roles", "process.role")
+    (tmp_path / "typo.properties").write_text(typo)
     (tmp_path / "bad.properties").write_text(NODE.format(data="d").replace("id=1", "id=one"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "file").write_text("")
@@ -64,6 +66,7 @@ DEAD = ("--admin", "127.0.0.1:1", "--timeout", "0.5")
 NOBODY = ("--bootstrap", "127.0.0.1:1", "--timeout", "0.5")
 FORMAT = ("storage", "format", "--config", "node.properties")
 DYNAMIC = ("storage", "format", "--config", "dynamic.properties")
+ALTER = ("configs", "alter", "--topic", "t", *DEAD)
 ID = "MkU3OEVBNTcwNTJENDM2Qg"
 TWICE = ("--feature", "metadata.version=25")
 REFUSED = [
@@ -75,6 +78,11 @@ REFUSED = [
     (["topics", "list", "--admin", "127.0.0.1:1", "--timeout", "0"], "more than 0 seconds"),
     (["topics", "create", "x", "--partitions", "1", "--config", "a", *DEAD], "NAME=VALUE"),
     (["configs", "alter", "--topic", "t", *DEAD], "nothing to alter"),
+    ([*ALTER, "--set", "retention.ms=1", "--set", "retention.ms=5"], "retention.ms is given twice"),
+    (
+        [*ALTER, "--set", "retention.ms=1", "--delete", "retention.ms"],
+        "retention.ms is given twice",
+    ),
     (["elect", "preferred", "orders", *DEAD], "orders: must be TOPIC:PARTITION"),
     (["watch", "--from", "-3", *DEAD], "--from -3: must be 0 to"),
     (["groups", "list"], "no brokers given: no --bootstrap, no PYKRAFT_BOOTSTRAP, no cluster"),
@@ -103,9 +111,20 @@ REFUSED = [
     ([*DYNAMIC, "--initial-controllers", f"1@h:0x1:{ID}"], "must be host:port"),
     ([*DYNAMIC, "--standalone", "--feature", "kraft.version=0"], "1 with --standalone"),
     ([*DYNAMIC, "--no-initial-controllers", "--feature", "kraft.version=1"], "else 0"),
-    (["server", "nowhere.properties"], "can't read nowhere.properties"),
+    (
+        ["server", "nowhere.properties"],
+        "can't read nowhere.properties: No such file or directory\n",
+    ),
+    (
+        ["server", "typo.properties"],
+        "broker, controller, or both; unknown names: process.role (is process.roles meant?)\n",
+    ),
     (["server", "binary"], "can't read binary"),
-    (["server", "bad.properties"], "'one' for node.id: must be a whole number"),
+    (["server", "typo.properties"], "typo.properties: Missing process.roles: "),
+    (
+        ["server", "bad.properties"],
+        "bad.properties: Invalid value 'one' for node.id: must be a whole number",
+    ),
     (["storage", "format", "--config", "nowhere"], "can't read nowhere"),
     (["storage", "format", "--config", "node.properties", "--release-version", "9.9"], "9.9"),
     (["storage", "format", "--config", "node.properties", "--release-version", "3.0"], "3.3-IV3"),
@@ -126,6 +145,7 @@ REFUSED = [
     (["features", "upgrade", *DEAD], "nothing to upgrade: give --feature or --metadata"),
     (["features", "disable", *DEAD], "nothing to disable: give --feature\n"),
     (["features", "upgrade", "--metadata", "4.x", *DEAD], "--metadata 4.x: must be a release"),
+    (["features", "upgrade", "--metadata", "4.9", *DEAD], "; 7 (3.3-IV3) to 29 (4.2-IV1) are"),
     (["features", "upgrade", "--feature", "x=-1", *DEAD], "--feature x=-1: must be NAME=LEVEL"),
     (["features", "downgrade", *TWICE, *TWICE, *DEAD], "named twice"),
     (
@@ -176,6 +196,22 @@ def test_what_is_no_command_is_exit_code_2(here, capsys, arguments):
         cli.main(arguments)
     assert ended.value.code == 2
     assert "usage: pykraft" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (["topics", "list", "--no-such-option"], "usage: pykraft topics list "),
+        (["cluster", "up", "3"], "usage: pykraft cluster up "),
+        (["audit", "verify", "d", "--no-such-option"], "usage: pykraft audit verify "),
+        (["server", "c", "--no-such-option"], "usage: pykraft server "),
+    ],
+)
+def test_what_a_verb_does_not_know_is_told_with_its_own_usage(here, capsys, arguments, usage):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.startswith(usage)
 
 
 @pytest.mark.parametrize("noun", sorted(cli.NOUNS))

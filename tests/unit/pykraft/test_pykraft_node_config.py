@@ -13,6 +13,7 @@ from pykraft.node_config import (
     parse_address,
     parse_node_config,
     parse_properties,
+    resembling,
 )
 from wire.errors import ErrorCode, KafkaError
 
@@ -259,3 +260,18 @@ def test_a_malformed_file_is_named():
     with pytest.raises(KafkaError, match=r"my\.properties: malformed escape"):
         parse_properties("a=\\u12", "my.properties")
     assert parse_properties("# c\na = 1\nb:2 \\\n  3\n", "f") == {"a": "1", "b": "2 3"}
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [
+        ("process.role", "process.roles"),
+        ("num.partitons", "num.partitions"),
+        ("Node.id", "node.id"),
+        ("num.partitions", None),
+        ("ssl.keystore.location", None),
+        ("x", None),
+    ],
+)
+def test_a_mistyped_setting_resembles_one_that_there_is(name, like):
+    assert resembling(name) == like
