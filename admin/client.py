@@ -231,8 +231,8 @@ class AdminClient:
             "leader": None if response.leader_id < 0 else response.leader_id,
             "epoch": response.leader_epoch,
             "high_watermark": response.high_watermark,
-            "voters": [_replica(one) for one in response.voters],
-            "observers": [_replica(one) for one in response.observers],
+            "voters": _replicas(response.voters),
+            "observers": _replicas(response.observers),
         }
 
     def add_voter(
@@ -496,6 +496,11 @@ def _watched(one: Any) -> dict[str, Any]:
         "version": one.version,
         "data": json.loads(one.json),
     }
+
+
+def _replicas(told: Sequence[Any]) -> list[dict[str, Any]]:
+    """In the same order each time: the leader names them as they have fetched last."""
+    return sorted(map(_replica, told), key=lambda one: (one["id"], one["directory"]))
 
 
 def _replica(one: Any) -> dict[str, Any]:

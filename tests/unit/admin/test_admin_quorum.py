@@ -7,6 +7,7 @@ import grpc
 import pytest
 from admin_rig import Aborted, Rig
 
+from admin import client
 from admin.stubs import admin_pb2 as pb
 from wire.errors import ErrorCode
 from wire.messages import fill, millis
@@ -155,6 +156,13 @@ def test_describe_quorum(caught_up, lag):
         (11, own, 5, -1)
     ]
     assert rig.controller.timeouts == [77]
+
+
+def test_replicas_come_in_the_same_order_whoever_fetched_last():
+    told = [pb.ReplicaState(id=id_, directory=own) for id_, own in ((3, "b"), (12, "a"), (3, "a"))]
+    for order in (told, told[::-1]):
+        found = [(one["id"], one["directory"]) for one in client._replicas(order)]
+        assert found == [(3, "a"), (3, "b"), (12, "a")]
 
 
 def test_describe_quorum_before_timestamps_and_directories():
