@@ -153,6 +153,11 @@ class ControllerChannel:
             backoff_ms = min(2 * backoff_ms, _LAST_BACKOFF_MS)
             await _wait(changed, min(pause_ms, max(0, deadline_ms - clock.now_ms())))
         waited_ms = clock.now_ms() - began_ms
+        if code is ErrorCode.not_controller:
+            raise ControllerUnreachable(
+                f"no active controller answered within {waited_ms} ms (is a majority of the "
+                f"controllers running?): {reason}"
+            )
         raise ControllerUnreachable(f"no answer within {waited_ms} ms: {reason}", code)
 
     async def _connected(self, timeout_ms: int) -> Connection | None:
