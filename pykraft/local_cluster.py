@@ -1,5 +1,6 @@
 """A cluster of node processes on this machine, in one directory.
 
+    DIR/cluster.lock              held by the command that changes the cluster
     DIR/cluster.json              who the nodes are and where they listen; written once
     DIR/nodes/ID/server.properties
     DIR/nodes/ID/data/            the node's log directory
@@ -26,7 +27,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -40,6 +41,7 @@ HOST = "127.0.0.1"
 FIRST_CONTROLLER_ID = 101  # brokers are 1, 2, 3, …; dedicated controllers 101, 102, 103, …
 DEFAULT_CONTROLLERS = DEFAULT_BROKERS = 3
 NODES_MAX = 50
+LOCK = "cluster.lock"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.001
@@ -136,13 +138,17 @@ class LocalCluster:
         self._signal(ids, signal.SIGCONT)
 
     def down(self, *, delete: bool = False) -> None:
-        """Stops every node, brokers first; `delete` removes their data too."""
+        """Stops every node, brokers first; `delete` removes their data too, and the folder if
+        nothing else is in it."""
         nodes = self.nodes()
         with self._locked():
             self._stop_in_order(nodes)
             if delete:
                 shutil.rmtree(self.directory / "nodes")
                 self._file.unlink()
+                (self.directory / LOCK).unlink()
+                with suppress(OSError):  # others keep something there, too
+                    self.directory.rmdir()
 
     # -- what is written down ---------------------------------------------------------------
 
@@ -203,14 +209,25 @@ class LocalCluster:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """One command changes the cluster at a time; another waits."""
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            handle = (self.directory / "cluster.lock").open("w")
-        except OSError as error:
-            raise CommandError(f"can't use {self.directory}: {error.strerror}") from None
-        with handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with self._lock_file():
             yield
+
+    def _lock_file(self) -> IO[str]:
+        """The lock, taken: its file, open."""
+        lock = self.directory / LOCK
+        while True:
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+                handle = lock.open("w")
+            except OSError as error:
+                raise CommandError(f"can't use {self.directory}: {error.strerror}") from None
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            # Whoever held it may have removed the cluster, the file with it: another command could
+            # hold a new one by now.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle.fileno()), lock.stat()):
+                    return handle
+            handle.close()
 
     def create(
         self, nodes: Sequence[NodeSpec], settings: Mapping[int, Mapping[str, str]] | None = None

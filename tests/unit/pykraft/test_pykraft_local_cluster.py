@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import subprocess
+import threading
 
 import psutil
 import pytest
@@ -147,7 +148,41 @@ def test_leftover_nodes_are_not_overwritten(tmp_path):
 def test_down_with_delete_leaves_nothing(made):
     made.down(delete=True)
     assert not made.exists()
-    assert not (made.directory / "nodes").exists()
+    assert not made.directory.exists()
+
+
+def test_down_with_delete_leaves_what_is_not_the_clusters(made):
+    (made.directory / "notes").write_text("mine")
+    made.down(delete=True)
+    assert [path.name for path in made.directory.iterdir()] == ["notes"]
+
+
+def test_who_waited_for_a_cluster_that_was_deleted_holds_the_lock_of_the_next(made):
+    """Of two commands that wait, one would hold the old file and one a new one."""
+    waiting = LocalCluster(made.directory)
+    held = threading.Event()
+
+    def take():
+        with waiting._locked():
+            held.set()
+
+    with made._locked():
+        thread = threading.Thread(target=take)
+        thread.start()
+        lock = made.directory / local_cluster.LOCK
+        # It waits once it has the file open, as this does.
+        wait_until(lambda: opened_by_this_process(lock) == 2, "it waits")
+        lock.unlink()
+        with LocalCluster(made.directory)._locked():
+            pass
+        lock.unlink()
+    thread.join(60)
+    assert held.is_set()
+    assert lock.exists(), "it made a new one"
+
+
+def opened_by_this_process(path):
+    return [file.path for file in psutil.Process().open_files()].count(str(path))
 
 
 def test_free_ports_are_free_and_different():
