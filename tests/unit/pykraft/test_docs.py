@@ -1,12 +1,16 @@
 """The docs say what the code says, and their links lead somewhere."""
 
 import importlib.util
+import inspect
 import re
+import tomllib
 from importlib.machinery import SourceFileLoader
+from inspect import Parameter, Signature
 from pathlib import Path
 
 import pytest
 
+from pykraft.testing import Cluster
 from wire.exits import MEANINGS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,6 +53,30 @@ def test_every_exit_code_has_a_line_on_what_to_do():
         n for line in re.findall(r"^- \*\*([\d, ]+)\*\*:", text, re.M) for n in line.split(",")
     ]
     assert sorted(map(int, advised)) == sorted(MEANINGS)
+
+
+def signature(method):
+    """`name(a, *, b=1)`, without types."""
+    plain = [
+        parameter.replace(annotation=Parameter.empty)
+        for name, parameter in inspect.signature(method).parameters.items()
+        if name != "self"
+    ]
+    return f"{method.__name__}{Signature(plain)}"
+
+
+@pytest.mark.parametrize("name", [name for name in vars(Cluster) if not name.startswith("_")])
+def test_every_method_of_a_cluster_for_tests_is_told_with_its_arguments(name):
+    member = vars(Cluster)[name]
+    wanted = name if isinstance(member, property) else signature(member)
+    assert f"`{wanted}`" in (ROOT / "docs" / "testing-with-pykraft.md").read_text()
+
+
+def test_every_package_that_is_installed_is_told():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    included = settings["tool"]["setuptools"]["packages"]["find"]["include"]
+    text = (ROOT / "docs" / "testing-with-pykraft.md").read_text()
+    assert [name for name in included if f"`{name.removesuffix('*')}`" not in text] == []
 
 
 def _anchor(heading):
