@@ -312,7 +312,11 @@ def test_nothing_outlives_the_test_process(tmp_path, how):
 @pytest.mark.parametrize("after_s", [0.0, 0.1, 0.3, 0.6, 1.0])
 def test_nothing_outlives_a_process_that_is_killed_while_it_starts_a_cluster(tmp_path, after_s):
     """`after_s` says where in the start it is, nothing waits for it to be anywhere."""
-    program = "from pykraft.testing import Cluster; print(flush=True); Cluster(2).up()"
+    # A quick machine has it up before that: then it stands there until it is killed.
+    program = (
+        "import signal; from pykraft.testing import Cluster; "
+        "print(flush=True); cluster = Cluster(2).up(); signal.pause()"
+    )
     variables = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", program], env=variables, stdout=subprocess.PIPE
