@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 import uuid
@@ -214,6 +215,12 @@ def main() -> int:
     except (CommandError, DemonstrationFailed, KafkaException, KafkaError, AuditError) as error:
         print(f"quickstart: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt as interrupt:
+        # The notes are of a start that was undone; a cluster that was up is left, as ever.
+        left = ["interrupted; what runs of the cluster is ended by scripts/stop-cluster"]
+        for note in getattr(interrupt, "__notes__", left):
+            print(f"quickstart: {note}", file=sys.stderr)
+        return 128 + signal.SIGINT
     if options.json:
         print(json.dumps(result))
     else:
