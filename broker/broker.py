@@ -302,7 +302,6 @@ class Broker:
         for channel in self._channels:
             channel.close()
         await self.store.close(self.lifecycle.epoch)
-        self._log.info("stopped")
 
     # -- inside --------------------------------------------------------------------------------
 

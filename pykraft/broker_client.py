@@ -40,6 +40,10 @@ Build = Callable[[ModuleType], Any]
 Place = tuple[str, int]
 
 
+class NobodyAnswers(NetworkError):
+    """None of the addresses that were given leads to a broker."""
+
+
 class Broker(NamedTuple):
     """Where one listens for clients."""
 
@@ -54,8 +58,8 @@ class Broker(NamedTuple):
 class BrokerClient:
     """An async context manager over connections to brokers, made when they are needed.
 
-    `bootstrap` are addresses, of which one has to answer, `timeout_ms` is the time for everything
-    that is asked together.
+    `bootstrap` are addresses, of which one has to answer (NobodyAnswers), `timeout_ms` is the time
+    for everything that is asked together.
     """
 
     def __init__(self, env: Env, bootstrap: Sequence[tuple[str, int]], timeout_ms: int) -> None:
@@ -175,7 +179,7 @@ class BrokerClient:
         """The value of `ask`, which gives an error code and a value, once its code is NONE.
 
         It is asked again after a code of `again` or without an answer, until the time is over.
-        Raises KafkaError, REQUEST_TIMED_OUT then.
+        Raises KafkaError, REQUEST_TIMED_OUT then, and NobodyAnswers without waiting.
         """
         while True:
             try:
@@ -220,7 +224,7 @@ class BrokerClient:
                 )
             except NetworkError as error:
                 reasons.append(str(error))
-        raise ConnectFailed("; ".join(reasons))
+        raise NobodyAnswers("; ".join(reasons))
 
     async def _connection(self, host: str, port: int) -> Connection:
         known = self._open.get((host, port))

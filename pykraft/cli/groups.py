@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from net.errors import NetworkError
-from pykraft.broker_client import EARLIEST, LATEST, BrokerClient
+from pykraft.broker_client import EARLIEST, LATEST, BrokerClient, NobodyAnswers
 from pykraft.cli import CommandError, door
 from pykraft.group_client import Aim, Described, GroupClient
 from pykraft.local_cluster import LocalCluster, default_directory
@@ -72,6 +72,10 @@ def _bootstrap(options: argparse.Namespace) -> list[tuple[str, int]]:
                 "no brokers given: no --bootstrap, no PYKRAFT_BOOTSTRAP, no cluster in "
                 f"{cluster.directory} (a lone `pykraft server` has --bootstrap localhost:9092)"
             )
+        if not any(node.broker and cluster.process(node) for node in cluster.nodes()):
+            raise CommandError(
+                f"no broker of {cluster.directory} runs: `pykraft cluster up` starts them"
+            )
         text = cluster.bootstrap_addresses()
     return [_address(one) for one in text.split(",")]
 
@@ -95,6 +99,8 @@ def _asked(options: argparse.Namespace, ask: Callable[[GroupClient], Awaitable[A
 
     try:
         return asyncio.run(run())
+    except NobodyAnswers as error:
+        raise CommandError(f"no Kafka broker answers at {error}") from None
     except NetworkError as error:
         raise CommandError(str(error)) from None
 
@@ -117,7 +123,7 @@ def _describe(options: argparse.Namespace) -> int:
     assignor = f", assignor {found.assignor}" if found.assignor else ""
     print(
         f"{found.group}: {found.type or 'offsets only'}, {found.state}{assignor}, "
-        f"coordinator {found.coordinator.id} ({found.coordinator}), {len(found.members)} members"
+        f"coordinator {found.coordinator.id} ({found.coordinator}), members: {len(found.members)}"
     )
     if options.members:
         rows = [
