@@ -19,6 +19,7 @@ from typing import Any, TextIO
 from metadata import records as metadata_records
 from metadata.records import name_of, to_json
 from spark_audit.control import control_json
+from spark_audit.findings import level_of
 from spark_audit.walk import Damage, merge, walk
 from wire import group_records
 from wire.batch import BatchHeader, Record, decode_records, read_header
@@ -36,8 +37,8 @@ def dump(paths: Sequence[str | os.PathLike[str]], json: bool, out: TextIO) -> in
     """Writes what the files hold to `out`: JSON lines, or lines for a person.
 
     A directory stands for all segments and snapshots in it and in its partitions' directories.
-    Damage is part of what is written; the exit code is 1 only where a path can't be read, which
-    is named on stderr.
+    Damage is part of what is written. The exit code is 1 where there is any, or where a path
+    can't be read; stderr has one line for each such file, as the lines written can be many.
     """
     clean = True
     for path in paths:
@@ -47,15 +48,27 @@ def dump(paths: Sequence[str | os.PathLike[str]], json: bool, out: TextIO) -> in
             clean = False
             continue
         for name, file in files:
+            damaged = []
             try:
                 for line in dump_file(file, name):
                     out.write((jsonlib.dumps(line) if json else _text(line)) + "\n")
+                    if line["kind"] == "damage" and level_of(line["code"]) == "error":
+                        damaged.append(line)
             except BrokenPipeError:
                 raise
             except OSError as error:
                 print(f"pykraft: {file}: {error.strerror or error}", file=sys.stderr)
                 clean = False
+            if damaged:
+                print(f"pykraft: {file}: {_damage_text(damaged)}", file=sys.stderr)
+                clean = False
     return 0 if clean else 1
+
+
+def _damage_text(damaged: list[dict[str, Any]]) -> str:
+    first = damaged[0]
+    times = "once" if len(damaged) == 1 else f"in {len(damaged)} places, first"
+    return f"damaged {times} at byte {first['position']}: {first['code']}: {first['detail']}"
 
 
 def _files_of(path: str) -> list[tuple[str, str]] | str:

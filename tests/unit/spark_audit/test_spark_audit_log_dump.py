@@ -21,9 +21,9 @@ from wire.control import encode_end_txn_marker
 LOG = "__cluster_metadata-0"
 
 
-def lines(*paths: object) -> list[dict[str, Any]]:
+def lines(*paths: object, code: int = 0) -> list[dict[str, Any]]:
     out = io.StringIO()
-    assert dump(paths, True, out) == 0  # type: ignore[arg-type]
+    assert dump(paths, True, out) == code  # type: ignore[arg-type]
     return [json.loads(line) for line in out.getvalue().splitlines()]
 
 
@@ -104,7 +104,7 @@ def test_plain_records_are_kept_as_they_are(tmp_path: Path, codec: str) -> None:
     assert found[4]["type"] == "EndTxnMarker"
 
 
-def test_damage_is_told_in_its_place(tmp_path: Path) -> None:
+def test_damage_is_told_in_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = LogWriter(tmp_path)
     for _ in range(3):
         log.batch(NoOpRecord())
@@ -112,7 +112,10 @@ def test_damage_is_told_in_its_place(tmp_path: Path) -> None:
     data = bytearray(log.segment.read_bytes())
     data[log.positions[1] + 64] ^= 1
     log.segment.write_bytes(bytes(data) + b"tail")
-    found = lines(log.segment)
+    found = lines(log.segment, code=1)
+    told = capsys.readouterr().err
+    assert told.startswith(f"pykraft: {log.segment}: damaged in 3 places, first at byte ")
+    assert told.count("\n") == 1
     damage = [(line["code"], line["position"]) for line in found if line["kind"] == "damage"]
     assert damage == [
         ("crc-mismatch", log.positions[1]), ("undecodable", log.positions[3]),
@@ -140,7 +143,7 @@ def test_records_of_groups_in_kafkas_names(tmp_path: Path) -> None:
         (8, key_bytes, b"\x00\x09", ()),
     ]
     (folder / "00000000000000000000.log").write_bytes(build_batch(records))
-    _, commit, gone, unknown, broken, damage = lines(folder)
+    _, commit, gone, unknown, broken, damage = lines(folder, code=1)
     names = {"group": "billing", "topic": "orders", "partition": 3}
     assert (commit["type"], commit["version"], commit["key"]) == ("OffsetCommit", 4, None)
     assert commit["data"] == {
@@ -154,7 +157,7 @@ def test_records_of_groups_in_kafkas_names(tmp_path: Path) -> None:
     assert b64decode(broken["key"]) == key_bytes
     assert (damage["code"], "offset 3: " in damage["detail"]) == ("undecodable", True)
     out = io.StringIO()
-    assert dump([folder], False, out) == 0
+    assert dump([folder], False, out) == 1
     assert "  1 (epoch -1, time 6) OffsetCommit {" in out.getvalue()
 
 
@@ -173,7 +176,7 @@ def test_bad_paths(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_text_for_a_person(corpus: Path) -> None:
     out = io.StringIO()
-    assert dump([str(corpus / name / LOG) for name in ("d10", "d02")], False, out) == 0
+    assert dump([str(corpus / name / LOG) for name in ("d10", "d02")], False, out) == 1
     text = out.getvalue()
     assert "batch at byte 0: offsets 0 to 0, epoch 1, 1 records" in text
     assert "Unknown99 v0 key None value " in text
@@ -183,7 +186,8 @@ def test_text_for_a_person(corpus: Path) -> None:
 def test_dump_counts_what_the_corpus_counts(corpus: Path) -> None:
     for name in ("c05", "c09", "c12", "c16", "d02", "d03", "d09"):
         expected = json.loads((corpus / name / "expected.json").read_text())["nodes"]["."]
-        found = [line for line in lines(corpus / name) if line["file"].endswith(".log")]
+        dumped = lines(corpus / name, code=int(name.startswith("d")))
+        found = [line for line in dumped if line["file"].endswith(".log")]
         counts: dict[str, int] = {}
         for line in found:
             if line["kind"] == "record":
