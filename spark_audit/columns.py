@@ -37,6 +37,9 @@ COLUMNS = {
     "leader": "int",
     "isr": "array<int>",
     "replicas": "array<int>",
+    "removing": "array<int>",
+    "adding": "array<int>",
+    "elr": "array<int>",
     "leader_epoch": "int",
     "partition_epoch": "int",
     "broker_id": "int",
@@ -56,7 +59,7 @@ DEFAULT_SCHEMA = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if
 
 _PLAIN = frozenset(["offset", "epoch", "timestamp", "source", "position"])
 _KINDS = frozenset(["record_type", "record_version", "api_key"])
-_KERNEL = frozenset(["topic_id", "partition", "leader", "isr", "replicas"])
+_LISTS = frozenset(["isr", "replicas", "removing", "adding", "elr"])
 UNDECODABLE = "Undecodable"
 
 
@@ -72,10 +75,12 @@ _CONTROL = -1
 
 
 class ChunkColumns:
-    """Builds the columns of one chunk of records on demand."""
+    """Builds the columns of one chunk of records on demand; `payloads` names the record types
+    whose payload is wanted, None for all."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, payloads: frozenset[str] | None = None) -> None:
         self._rows = rows
+        self._wanted = payloads
         self._kinds = rows.kinds()
         self._sorted: Sorted | None = None
         self._grouped: dict[int, _Group] | None = None
@@ -89,7 +94,7 @@ class ChunkColumns:
             return self._kind(name, kind)
         if name == "payload":
             return pa.array(self._payloads(), kind)
-        if name in ("isr", "replicas"):
+        if name in _LISTS:
             return self._lists(name, kind)
         if name == "topic_id":
             return self._topic_ids(kind)
@@ -198,12 +203,26 @@ class ChunkColumns:
         return {"record_type": item.name, "record_version": item.version}.get(name)
 
     def _payloads(self) -> list[str | None]:
-        found: list[str | None] = []
-        for row in range(len(self._rows)):
+        found: list[str | None] = [None] * len(self._rows)
+        for row in self._payload_rows():
             try:
-                found.append(payload(self._rows.decode(row)))
+                item = self._rows.decode(row)
             except DecodeError:
-                found.append(None)
+                continue
+            found[row] = payload(item)
+        return found
+
+    def _payload_rows(self) -> list[int]:
+        """The rows whose payload is wanted: it is the one column that costs every row much."""
+        rows, kinds, wanted = self._rows, self._kinds, self._wanted
+        if wanted is None:
+            return list(range(len(rows)))
+        present = np.unique(kinds.api_key[kinds.known]).tolist()
+        keys = [key for key in present if name_of(key) in wanted]
+        chosen = kinds.known & np.isin(kinds.api_key, keys)
+        for row in np.flatnonzero(rows.control).tolist():
+            chosen[row] = self._special_kind(row, "record_type") in wanted
+        found: list[int] = np.flatnonzero(chosen).tolist()
         return found
 
     def _kernel_parts(self) -> list[tuple[Ints, Partitions]]:

@@ -42,7 +42,8 @@ class Piece(InputPartition):
 
 class KraftDataSource(DataSource):
     """Options: `path` (or several to load()), `snapshots` and `segments` (true), `damage`
-    (skip or fail), `slicebytes`."""
+    (skip or fail), `payloads` (the record types, by comma, whose payload to decode; all),
+    `slicebytes`."""
 
     @classmethod
     def name(cls) -> str:
@@ -69,6 +70,8 @@ class KraftReader(DataSourceReader):
         self._segments = options.get("segments", "true").lower() in _TRUE
         self._snapshots = options.get("snapshots", "true").lower() in _TRUE
         self._slice_bytes = int(options.get("slicebytes", SLICE_BYTES))
+        named = [name.strip() for name in options.get("payloads", "").split(",")]
+        self._payloads = frozenset(filter(None, named)) or None
         self._fail = options.get("damage", "skip").lower() == "fail"
 
     def partitions(self) -> list[Piece]:
@@ -97,7 +100,7 @@ class KraftReader(DataSourceReader):
                 raise AuditError(f"{partition.files.path}: {where}: {first.code}: {first.detail}")
             for rows in chunks(name, data, positions, start):
                 if len(rows):
-                    columns = ChunkColumns(rows)
+                    columns = ChunkColumns(rows, self._payloads)
                     arrays = [columns.column(field.name, field.type) for field in arrow]
                     yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
 

@@ -25,7 +25,12 @@ _ONLY = {
     "feature_level": ("FeatureLevelRecord", "feature_level"),
 }
 # Where the field of several record types has another name than its column.
-_RENAMED = {"partition": "partition_id"}
+_RENAMED = {
+    "partition": "partition_id",
+    "removing": "removing_replicas",
+    "adding": "adding_replicas",
+    "elr": "eligible_leader_replicas",
+}
 _FENCING = {"broker_id": "id", "broker_epoch": "epoch"}
 
 

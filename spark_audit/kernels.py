@@ -59,6 +59,9 @@ class Partitions:
     leader: Ints
     isr: IntArrays
     replicas: IntArrays
+    removing: IntArrays
+    adding: IntArrays
+    elr: IntArrays
     plain: Mask  # a change of leader and ISR alone
     leader_epoch: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     partition_epoch: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
@@ -89,9 +92,11 @@ def partition_record(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
     ok &= fine & (replicas >= 0)
     isr_at, isr, here, fine = _array(data, here, limit, 4)
     ok &= fine & (isr >= 0)
+    moving = []
     for _ in range(2):  # removing, adding
-        _, count, here, fine = _array(data, here, limit, 4)
+        start, count, here, fine = _array(data, here, limit, 4)
         ok &= fine & (count >= 0)
+        moving.append(IntArrays(start, count))
     fixed = here
     ok &= fixed + 13 <= limit
     here = np.where(ok, fixed + 12, at)
@@ -100,8 +105,9 @@ def partition_record(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
         ok &= fine & (count >= 0)
     tags: dict[int, tuple[str | None, int]] = {0: (None, 1)}
     if version >= 2:
-        tags |= {1: (None, -4), 2: (None, -4)}
-    ok &= _Tags(data, here, limit, ok, tags).ok
+        tags |= {1: ("elr", -4), 2: (None, -4)}
+    read = _Tags(data, here, limit, ok, tags)
+    ok &= read.ok
     fixed = np.where(ok, fixed, at)
     return Partitions(
         ok=ok,
@@ -110,6 +116,9 @@ def partition_record(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
         leader=big_endian(data, fixed, ">i4"),
         isr=IntArrays(isr_at, isr),
         replicas=IntArrays(replicas_at, replicas),
+        removing=moving[0],
+        adding=moving[1],
+        elr=read.array("elr"),
         plain=np.zeros(len(at), dtype=np.bool_),
         leader_epoch=big_endian(data, fixed + 4, ">i4"),
         partition_epoch=big_endian(data, fixed + 8, ">i4"),
@@ -122,11 +131,11 @@ def partition_change(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
     at = np.where(ok, body, 0)
     limit = np.where(ok, end, len(data) - 64)
     tags: dict[int, tuple[str | None, int]] = {
-        0: ("isr", -4), 1: ("leader", 4), 2: ("replicas", -4), 3: (None, -4), 4: (None, -4),
-        5: (None, 1),
+        0: ("isr", -4), 1: ("leader", 4), 2: ("replicas", -4), 3: ("removing", -4),
+        4: ("adding", -4), 5: (None, 1),
     }  # fmt: skip
     if version >= 2:
-        tags |= {6: (None, -4), 7: (None, -4)}
+        tags |= {6: ("elr", -4), 7: (None, -4)}
     if version >= 1:
         tags |= {8: (None, -16)}
     read = _Tags(data, at + 20, limit, ok, tags)
@@ -139,9 +148,12 @@ def partition_change(data: Bytes, body: Ints, end: Ints, version: int) -> Partit
         partition=big_endian(data, at, ">i4"),
         topic=at + 4,
         leader=leader,
-        isr=IntArrays(read.start["isr"], read.count["isr"]),
-        replicas=IntArrays(read.start["replicas"], read.count["replicas"]),
-        plain=~read.others & (read.start["replicas"] < 0),
+        isr=read.array("isr"),
+        replicas=read.array("replicas"),
+        removing=read.array("removing"),
+        adding=read.array("adding"),
+        elr=read.array("elr"),
+        plain=~read.besides("isr", "leader"),
     )
 
 
@@ -178,6 +190,18 @@ class _Tags:
             number += 1
             rows = rows[section[rows] > number]
         self.ok &= self._here == limit
+
+    def array(self, name: str) -> IntArrays:
+        """A tagged array of each row; absent everywhere where the version has no such tag."""
+        nowhere = np.full(len(self.ok), -1, dtype=np.int64)
+        return IntArrays(self.start.get(name, nowhere), self.count.get(name, nowhere))
+
+    def besides(self, *names: str) -> Mask:
+        """The rows that have a tag of another name than these, or of none."""
+        found = self.others.copy()
+        for name in self.start.keys() - set(names):
+            found |= self.start[name] >= 0
+        return found
 
     def _field(self, rows: Ints, last: Ints) -> Ints:
         """One tagged field of each row; returns the rows that are still sound."""

@@ -3,13 +3,25 @@
 import json
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from audit_logs import LogWriter
 from metadata_samples import History
 
 from metadata.image import EMPTY
-from metadata.records import FeatureLevelRecord, NoOpRecord, decode, name_of, to_json
+from metadata.records import (
+    ConfigRecord,
+    FeatureLevelRecord,
+    NoOpRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    RemoveTopicRecord,
+    TopicRecord,
+    decode,
+    name_of,
+    to_json,
+)
 from spark_audit.columns import COLUMNS
 from wire.batch import decode_records, iter_headers
 from wire.uuids import to_text
@@ -83,6 +95,8 @@ def check_typed(row: Any, record: Any) -> None:
     """Each typed column has the field of its name, or nothing."""
     for column, field in (
         ("partition", "partition_id"), ("isr", "isr"), ("replicas", "replicas"),
+        ("removing", "removing_replicas"), ("adding", "adding_replicas"),
+        ("elr", "eligible_leader_replicas"),
         ("leader", "leader"), ("leader_epoch", "leader_epoch"), ("topic_id", "topic_id"),
         ("partition_epoch", "partition_epoch"), ("resource_type", "resource_type"),
         ("resource_name", "resource_name"), ("config_value", "value"),
@@ -103,6 +117,43 @@ def check_typed(row: Any, record: Any) -> None:
     if name == "BrokerRegistrationChangeRecord":
         assert row.fenced == {0: None, 1: True, -1: False}[record.fenced]
         assert row.broker_id == record.broker_id
+
+
+def test_only_the_payloads_that_are_asked_for_are_decoded(spark: Any, tmp_path: Path) -> None:
+    log = LogWriter(tmp_path)
+    log.leader_change(1, 1)
+    log.batch(NoOpRecord(), FeatureLevelRecord(name="x", feature_level=1))
+    log.values([b"\x01\x63\x00x", b"\x01\x02\x00\xff"])
+    for names, expected in (
+        ("FeatureLevelRecord, LeaderChangeMessage", [0, 2]),
+        ("FeatureLevelRecord", [2]),
+        ("RegisterBrokerRecord", []),  # one that can't be decoded
+    ):
+        rows = load(spark, tmp_path, "offset bigint, payload string", payloads=names)
+        assert len(rows) == 5
+        assert [row.offset for row in rows if row.payload is not None] == expected
+
+
+def test_the_changes_of_a_topic_as_the_docs_join_them(spark: Any, tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "audit.md"
+    example = page.read_text().partition("```python\n")[2].partition("```")[0]
+    assert "'orders'" in example
+    log = LogWriter(tmp_path)
+    orders, other = UUID(int=5), UUID(int=6)
+    log.batch(
+        TopicRecord(name="orders", topic_id=orders),
+        PartitionRecord(partition_id=0, topic_id=orders, replicas=(1,), isr=(1,), leader=1),
+        TopicRecord(name="other", topic_id=other),
+        PartitionRecord(partition_id=0, topic_id=other, replicas=(1,), isr=(1,), leader=1),
+        PartitionChangeRecord(partition_id=0, topic_id=orders, leader=2),
+        ConfigRecord(resource_type=2, resource_name="orders", name="retention.ms", value="5"),
+        ConfigRecord(resource_type=2, resource_name="other", name="retention.ms", value="5"),
+        RemoveTopicRecord(topic_id=orders),
+    )
+    names = {"spark": spark, "DIR": str(tmp_path)}
+    exec(example, names)
+    found: Any = names["changes"]
+    assert [row.offset for row in found.collect()] == [0, 1, 4, 5, 7]
 
 
 def test_timestamps_may_be_asked_for_as_such(spark: Any, tmp_path: Path) -> None:

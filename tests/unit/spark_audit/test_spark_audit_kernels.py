@@ -60,6 +60,16 @@ def rows_of(values: list[bytes | None], per_batch: int = 3, **options: object) -
     return rows
 
 
+# The arrays that kernels read, and the records' names for them.
+LISTS = {
+    "isr": "isr",
+    "replicas": "replicas",
+    "removing": "removing_replicas",
+    "adding": "adding_replicas",
+    "elr": "eligible_leader_replicas",
+}
+
+
 def kernel_rows(rows: Rows) -> dict[int, dict[str, object]]:
     """What the kernels read, as {row: fields}; rows they leave out are absent."""
     found: dict[int, dict[str, object]] = {}
@@ -67,7 +77,7 @@ def kernel_rows(rows: Rows) -> dict[int, dict[str, object]]:
         for index, row in enumerate(which.tolist()):
             fields: dict[str, object] = {"kind": (api_key, version)}
             if part is not None:
-                for name in ("isr", "replicas"):
+                for name in LISTS:
                     arrays = getattr(part, name)
                     one = kernels.IntArrays(
                         arrays.position[index : index + 1], arrays.count[index : index + 1]
@@ -91,7 +101,7 @@ def agrees(fields: dict[str, object], value: bytes) -> None:
     record = decoded.record
     assert not isinstance(record, UnknownRecord)
     for name, seen in fields.items():
-        expected = getattr(record, name)
+        expected = getattr(record, LISTS.get(name, name))
         assert seen == (to_text(expected) if isinstance(expected, UUID) else expected), name
 
 
