@@ -190,9 +190,10 @@ def _spark(
 
     check_installed()
     from spark_audit.files import open_directory
+    from spark_audit.foreign import refuse_other_topic
 
     for directory in directories:
-        open_directory(directory)
+        refuse_other_topic(open_directory(directory))
     with _progress() as progress:
         progress("starting Spark")
         spark = start(args.master, quiet=True)

@@ -10,6 +10,7 @@ from metadata.state import digest, state_json
 from spark_audit.between import compare_logs
 from spark_audit.files import LogDirectory, open_directory
 from spark_audit.findings import Finding, has_errors
+from spark_audit.foreign import refuse_foreign
 from spark_audit.history import replay_log
 from spark_audit.replay import Compared, Limit, Outcome
 from spark_audit.scan import SLICE_BYTES, LogScan, scan_log
@@ -44,6 +45,7 @@ def audit_directory(
     """Scans, replays and checks one directory; `run` spreads the work."""
     progress(f"{directory.path}: reading {len(directory.segments)} segments")
     scan = scan_log(directory, run, slice_bytes)
+    refuse_foreign(directory, scan)
     progress(f"{directory.path}: reading {len(directory.snapshots)} snapshots")
     snapshots = [read_snapshot(directory.files, file) for file in directory.snapshots]
     progress(f"{directory.path}: replaying {scan.records} records")
