@@ -49,7 +49,7 @@ def add_commands(subparsers: Any) -> None:
         "--at-time",
         type=_time,
         metavar="T",
-        help="from all records up to T: milliseconds since 1970, or ISO 8601 (UTC without a zone)",
+        help=f"from all records up to T: {_TIME}",
     )
     _json_option(state)
     _master_option(state)
@@ -58,9 +58,19 @@ def add_commands(subparsers: Any) -> None:
     timeline = subparsers.add_parser(
         "timeline",
         help="what happened: leaders, ISRs, brokers, topics, configs, features",
-        description="Lists the events of a metadata log in the order of their offsets.",
+        description="Lists the events of a metadata log in the order of their offsets; exit 1"
+        " where records are missing or undecodable.",
     )
     timeline.add_argument("directory", metavar="DIR", help=_DIR)
+    timeline.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="events of this topic, its partitions and its configs alone; may be repeated",
+    )
+    timeline.add_argument("--since", type=_time, metavar="T", help="events from T on; T as below")
+    timeline.add_argument("--until", type=_time, metavar="T", help=f"events up to T: {_TIME}")
     timeline.add_argument("--format", choices=("table", "json", "parquet"), default="table")
     timeline.add_argument("--json", action="store_const", const="json", dest="format")
     timeline.add_argument("--out", metavar="PATH", help="write there instead of to the terminal")
@@ -69,6 +79,7 @@ def add_commands(subparsers: Any) -> None:
 
 
 _DIR = "a __cluster_metadata-0 directory, or its parent"
+_TIME = "milliseconds since 1970, or ISO 8601 (UTC without a zone)"
 
 
 def _json_option(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +118,7 @@ def run_state(args: argparse.Namespace) -> int:
 
 
 def run_timeline(args: argparse.Namespace) -> int:
-    """`audit timeline`: 0 once written."""
+    """`audit timeline`: 0 where no record is missing, else 1."""
     return _guarded(_timeline, args)
 
 
@@ -145,20 +156,28 @@ def _timeline(args: argparse.Namespace) -> int:
     if args.format == "parquet" and not args.out:
         raise AuditError("--format parquet needs --out, a path that doesn't exist yet")
     with _spark(args, [args.directory]) as (spark, progress):
-        from spark_audit.timeline import timeline
+        from spark_audit.coverage import coverage, summary
+        from spark_audit.files import open_directory
+        from spark_audit.session import on_spark
+        from spark_audit.timeline import Wanted, timeline
 
+        progress(f"{args.directory}: looking for what is missing")
+        found = coverage(open_directory(args.directory), on_spark(spark))
         progress(f"{args.directory}: reading events")
-        events = timeline(spark, args.directory)
+        wanted = Wanted(args.topic, args.since, args.until)
+        events = timeline(spark, args.directory, found, wanted)
         if args.format == "parquet":
             events.write.parquet(args.out)
-            return 0
-        rows = events.toArrow().to_pylist()
-        if args.format == "json":
-            text = json.dumps({"directory": args.directory, "events": rows})
         else:
-            text = _events_table(rows)
-        _write(text, args.out)
-        return 0
+            rows = events.toArrow().to_pylist()
+            document = {"directory": args.directory, **found.to_json(), "events": rows}
+            text = json.dumps(document) if args.format == "json" else _events_table(rows)
+            _write(text, args.out)
+            for name in sorted(set(args.topic) - {row["topic"] for row in rows}):
+                print(f"{args.directory}: no event of a topic {name!r}", file=sys.stderr)
+        if not found.complete:
+            print(f"{args.directory}: {summary(found)}", file=sys.stderr)
+        return 0 if found.complete else 1
 
 
 def _guarded(command: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
@@ -266,21 +285,51 @@ def _state_line(document: dict[str, Any]) -> str:
     )
 
 
-def _events_table(rows: list[dict[str, Any]]) -> str:
+def _resource(key: str) -> str:
+    """A resource as STATE and events write it (`2:orders`, and what follows), for a person."""
+    from spark_audit.settings import CONFIG_RESOURCES
+
+    number, _, name = key.partition(":")
+    kind = CONFIG_RESOURCES.get(int(number), number) if number.isdigit() else number
+    return f"{kind}:{'(default)' if not name or name[0] == ' ' else ''}{name}"
+
+
+def _named_configs(state: dict[str, Any]) -> dict[str, Any]:
+    configs = {_resource(key): values for key, values in state["configs"].items()}
+    return {**state, "configs": configs}
+
+
+def _time_text(timestamp: int) -> str:
     from datetime import UTC, datetime
 
+    try:
+        return f"{datetime.fromtimestamp(timestamp / 1000, UTC):%F %T.%f}"[:-3]
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)  # no year that a calendar has
+
+
+# What events are about whose rows name nothing.
+_SUBJECTS = {"quorum-leader": "quorum", "zk-migration": "cluster", "elr-cleared": "all topics"}
+
+
+def _subject(row: dict[str, Any]) -> str:
+    subject: str = row["topic"] or _SUBJECTS.get(row["event"], "")
+    if row["partition"] is not None:
+        subject += f"-{row['partition']}"
+    if row["broker_id"] is not None:
+        subject = f"broker {row['broker_id']}"
+    if row["name"]:
+        is_config = row["event"] in ("config-set", "config-removed")
+        subject = _resource(row["name"]) if is_config else row["name"]
+    return subject
+
+
+def _events_table(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
-        when = datetime.fromtimestamp(row["timestamp"] / 1000, UTC)
-        subject = row["topic"] or ""
-        if row["partition"] is not None:
-            subject += f"-{row['partition']}"
-        if row["broker_id"] is not None:
-            subject = f"broker {row['broker_id']}"
-        if row["name"] and row["name"] != subject:
-            subject = row["name"]
         change = " -> ".join(text for text in (row["before"], row["after"]) if text is not None)
-        lines.append((str(row["offset"]), f"{when:%F %T.%f}"[:-3], row["event"], subject, change))
+        when = _time_text(row["timestamp"])
+        lines.append((str(row["offset"]), when, row["event"], _subject(row), change))
     heads = ("OFFSET", "TIME (UTC)", "EVENT", "SUBJECT", "CHANGE")
     widths = [max(map(len, column)) for column in zip(heads, *lines, strict=True)]
     shown = []

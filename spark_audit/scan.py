@@ -44,6 +44,17 @@ class Checkpoint:
     position: int
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Batches of one file that follow each other: from the byte `position` on, the offsets
+    `start` to `end` (exclusive)."""
+
+    file: str
+    position: int
+    start: int
+    end: int
+
+
 @dataclass(slots=True)
 class SliceScan:
     """What one slice holds. Offsets are None where there is no sound batch."""
@@ -63,6 +74,7 @@ class SliceScan:
     first_timestamp: int | None = None
     epoch_starts: dict[int, int] = field(default_factory=dict)  # epoch -> first offset seen
     marks: list[Checkpoint] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
 
 
 MARK_BYTES = 1 << 20
@@ -128,7 +140,11 @@ def _offsets_and_epochs(scan: SliceScan, data: bytes, positions: list[int]) -> N
     epoch = big_endian(array, at + 12, ">i4")
     newest = big_endian(array, at + 35, ">i8")
     file, shift = scan.slice.name, scan.slice.start
-    for index in np.flatnonzero(base[1:] != following[:-1]) + 1:
+    breaks = np.flatnonzero(base[1:] != following[:-1]) + 1
+    for first, last in pairwise([0, *breaks.tolist(), len(at)]):
+        begin, end = int(base[first]), int(following[last - 1])
+        scan.runs.append(Run(file, int(at[first]) + shift, begin, end))
+    for index in breaks:
         scan.findings.append(
             Finding(
                 "offset-gap", file, f"expected offset {following[index - 1]}, found {base[index]}",
@@ -142,9 +158,9 @@ def _offsets_and_epochs(scan: SliceScan, data: bytes, positions: list[int]) -> N
                 int(at[index]) + shift, int(base[index]), int(epoch[index]), int(newest[index]),
             )
         )  # fmt: skip
-    epochs, first = np.unique(epoch, return_index=True)
-    order = np.argsort(first)
-    scan.epoch_starts = {int(epochs[i]): int(base[first[i]]) for i in order}
+    epochs, at_first = np.unique(epoch, return_index=True)
+    order = np.argsort(at_first)
+    scan.epoch_starts = {int(epochs[i]): int(base[at_first[i]]) for i in order}
     scan.first_offset, scan.next_offset = int(base[0]), int(following[-1])
     scan.first_position, scan.first_epoch = int(at[0]) + shift, int(epoch[0])
     scan.last_epoch = int(epoch[-1])

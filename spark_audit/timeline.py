@@ -1,15 +1,21 @@
 """`audit timeline`: what happened in a cluster, as rows of events, in Spark SQL.
 
-Leader and ISR histories are windows over narrow columns; all other events follow from one
-record each. Where the log's beginning was trimmed, the snapshot it continues from says what was
-before, and is itself no event.
+Histories of partitions are windows over narrow columns, as these are most of a log; the settings
+of `spark_audit.settings` and the quorum's own records are few, and read from payloads. Where the
+log's beginning was trimmed, the snapshot it continues from says what was before, and is itself no
+event.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
 from typing import TYPE_CHECKING
 
-from spark_audit.files import LogDirectory, open_directory
+from spark_audit import quorum_events, settings
+from spark_audit.coverage import Coverage, Skipped, coverage
+from spark_audit.files import open_directory
+from spark_audit.session import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -20,16 +26,24 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 
 _READ = """offset bigint, epoch int, timestamp bigint, record_type string, source string,
- topic_id string, topic string, partition int, leader int, isr array<int>, replicas array<int>,
- broker_id int, broker_epoch bigint, fenced boolean, in_controlled_shutdown boolean,
+ position bigint, topic_id string, topic string, partition int, leader int, isr array<int>,
+ replicas array<int>, removing array<int>, adding array<int>, elr array<int>, broker_id int,
+ broker_epoch bigint, fenced boolean, in_controlled_shutdown boolean,
  controller_id int, resource_type int, resource_name string, config_name string,
- config_value string, feature_name string, feature_level int"""
+ config_value string, feature_name string, feature_level int, payload string"""
 
 # `place` orders rows: a snapshot stands before all of the log, or where the log resumes from it.
 _PLACED = """
 SELECT *, CASE WHEN source LIKE '%.checkpoint' THEN {base} - 0.5D ELSE CAST(offset AS DOUBLE) END
        AS place, source LIKE '%.checkpoint' AS from_snapshot
 FROM {rows}
+"""
+
+# A batch that stands at an offset which isn't its own, or that stands there twice.
+_PARTS = """
+SELECT * FROM {rows} r LEFT ANTI JOIN {skipped} s
+ON r.source = s.file AND r.position >= s.begin AND (s.end IS NULL OR r.position < s.end)
+   AND (s.below IS NULL OR r.offset < s.below)
 """
 
 _NAMES = """
@@ -39,15 +53,21 @@ GROUP BY topic_id
 
 _PARTITIONS = """
 SELECT offset, epoch, timestamp, record_type, topic_id, partition, leader, isr, from_snapshot,
-       last(leader, true) OVER earlier AS old_leader, last(isr, true) OVER earlier AS old_isr
+       replicas, elr, last(leader, true) OVER earlier AS old_leader,
+       last(isr, true) OVER earlier AS old_isr, last(replicas, true) OVER earlier AS old_replicas,
+       coalesce(last(elr, true) OVER earlier, array()) AS old_elr,
+       coalesce(adding, last(adding, true) OVER earlier, array()) AS adding,
+       coalesce(last(adding, true) OVER earlier, array()) AS old_adding,
+       coalesce(removing, last(removing, true) OVER earlier, array()) AS removing,
+       coalesce(last(removing, true) OVER earlier, array()) AS old_removing
 FROM {rows} WHERE record_type IN ('PartitionRecord', 'PartitionChangeRecord')
 WINDOW earlier AS (PARTITION BY topic_id, partition ORDER BY place
                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 """
 
 _PARTITION_EVENTS = """
-SELECT offset, epoch, timestamp, found.event AS event, topic_id, partition,
-       CAST(NULL AS INT) AS broker_id, CAST(NULL AS STRING) AS name,
+SELECT offset, epoch, timestamp, found.event AS event, topic_id, CAST(NULL AS STRING) AS topic,
+       partition, CAST(NULL AS INT) AS broker_id, CAST(NULL AS STRING) AS name,
        found.before AS before, found.after AS after
 FROM (
   SELECT *, explode(filter(array(
@@ -65,21 +85,33 @@ FROM (
          THEN struct(CASE WHEN size(array_except(isr, old_isr)) = 0 THEN 'isr-shrink'
                           WHEN size(array_except(old_isr, isr)) = 0 THEN 'isr-expand'
                           ELSE 'isr-change' END AS event,
-                     to_json(old_isr) AS before, to_json(isr) AS after) END
+                     to_json(old_isr) AS before, to_json(isr) AS after) END,
+    CASE WHEN record_type = 'PartitionChangeRecord' AND array_sort(elr) <> array_sort(old_elr)
+         THEN struct('elr-change' AS event, to_json(old_elr) AS before, to_json(elr) AS after) END,
+    CASE WHEN record_type = 'PartitionChangeRecord'
+              AND (adding <> old_adding OR removing <> old_removing)
+         THEN CASE WHEN size(adding) + size(removing) = 0
+              THEN struct('reassignment-ended' AS event, to_json(old_replicas) AS before,
+                          to_json(coalesce(replicas, old_replicas)) AS after)
+              ELSE struct(CASE WHEN size(old_adding) + size(old_removing) = 0
+                               THEN 'reassignment-started' ELSE 'reassignment-changed' END
+                            AS event,
+                          to_json(old_replicas) AS before,
+                          concat('adding ', to_json(adding), ', removing ', to_json(removing))
+                            AS after) END END
   ), each -> each IS NOT NULL)) AS found
   FROM {partitions} WHERE NOT from_snapshot
 )
 """
 
 _SINGLE_EVENTS = """
-SELECT offset, epoch, timestamp, found.event AS event, topic_id, CAST(NULL AS INT) AS partition,
-       broker_id, found.name AS name, CAST(NULL AS STRING) AS before, found.after AS after
+SELECT offset, epoch, timestamp, found.event AS event, topic_id,
+       CASE WHEN record_type = 'ConfigRecord' AND resource_type = 2 THEN resource_name END AS topic,
+       CAST(NULL AS INT) AS partition, broker_id, found.name AS name,
+       CAST(NULL AS STRING) AS before, found.after AS after
 FROM (
   SELECT *, explode(filter(array(
     CASE record_type
-      WHEN 'LeaderChangeMessage'
-      THEN struct('quorum-leader' AS event, CAST(NULL AS STRING) AS name,
-                  CAST(leader AS STRING) AS after)
       WHEN 'TopicRecord' THEN struct('topic-created' AS event, topic AS name, topic_id AS after)
       WHEN 'RemoveTopicRecord'
       THEN struct('topic-deleted' AS event, CAST(NULL AS STRING) AS name, topic_id AS after)
@@ -113,42 +145,66 @@ FROM (
 """
 
 _ALL = """
-SELECT e.offset, e.epoch, e.timestamp, e.event, n.topic_name AS topic, e.partition, e.broker_id,
-       e.name, e.before, e.after
-FROM (SELECT * FROM {partition_events} UNION ALL SELECT * FROM {single_events}) e
+SELECT e.offset, e.epoch, e.timestamp, e.event, coalesce(e.topic, n.topic_name) AS topic,
+       e.partition, e.broker_id, e.name, e.before, e.after
+FROM (SELECT * FROM {partition_events} UNION ALL SELECT * FROM {single_events}
+      UNION ALL SELECT * FROM {setting_events} UNION ALL SELECT * FROM {quorum_events}) e
 LEFT JOIN {names} n ON e.topic_id = n.topic_id
 """
 
 
-def base_snapshot(directory: LogDirectory) -> tuple[str, int] | None:
-    """The snapshot that a log without its beginning continues from: (file, end offset)."""
-    first = directory.segments[0].base_offset if directory.segments else None
-    if first == 0:
-        return None
-    for snapshot in directory.snapshots:
-        if first is None or snapshot.end_offset >= first:
-            return snapshot.name, snapshot.end_offset
-    return None
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which events to give: of these topics (none named: all), and in a stretch of time, in
+    milliseconds since 1970, both ends included."""
+
+    topics: Sequence[str] = ()
+    since: int | None = None
+    until: int | None = None
+
+    def of(self, events: DataFrame) -> DataFrame:
+        if self.topics:
+            events = events.where(events.topic.isin(list(self.topics)))
+        if self.since is not None:
+            events = events.where(events.timestamp >= self.since)
+        if self.until is not None:
+            events = events.where(events.timestamp <= self.until)
+        return events
 
 
-def timeline(spark: SparkSession, path: str) -> DataFrame:
-    """The events of a metadata log, ordered by offset. AuditError for a path without a log."""
-    directory = open_directory(path)
-    base = base_snapshot(directory)
-    read = spark.read.format("kraft").schema(_READ)
+def timeline(
+    spark: SparkSession, path: str, found: Coverage | None = None, wanted: Wanted | None = None
+) -> DataFrame:
+    """The events of a metadata log, ordered by offset. AuditError for a path without a log.
+
+    `found` is what `coverage` says of the log, where the caller has asked already.
+    """
+    if found is None:
+        found = coverage(open_directory(path), on_spark(spark))
+    base = found.base
+    payloads = ",".join([*settings.RECORDS, *quorum_events.RECORDS])
+    read = spark.read.format("kraft").schema(_READ).option("payloads", payloads)
     if base is None:
         read = read.option("snapshots", "false")
     rows = read.load(path).where("record_type <> 'NoOpRecord'")
     if base is not None:
-        name = base[0].replace("'", "")
-        rows = rows.where(f"source LIKE '%.log' OR source = '{name}'")
-    end = base[1] if base is not None else 0
+        rows = rows.where(f"source LIKE '%.log' OR source = '{base.name}'")
+    if found.skipped:
+        rows = spark.sql(_PARTS, rows=rows, skipped=_skipped(spark, found.skipped))
+    end = base.end_offset if base is not None else 0
     placed = spark.sql(_PLACED.replace("{base}", str(end)), rows=rows).persist()
     partitions = spark.sql(_PARTITIONS, rows=placed)
     events = spark.sql(
         _ALL,
         partition_events=spark.sql(_PARTITION_EVENTS, partitions=partitions),
         single_events=spark.sql(_SINGLE_EVENTS, rows=placed),
+        setting_events=settings.events(spark, placed),
+        quorum_events=quorum_events.events(spark, placed),
         names=spark.sql(_NAMES, rows=placed),
     )
-    return events.orderBy("offset", "topic", "partition", "event")
+    return (wanted or Wanted()).of(events).orderBy("offset", "topic", "partition", "event", "name")
+
+
+def _skipped(spark: SparkSession, skipped: list[Skipped]) -> DataFrame:
+    schema = "file string, begin bigint, end bigint, below bigint"
+    return spark.createDataFrame([astuple(one) for one in skipped], schema)

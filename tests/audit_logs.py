@@ -63,15 +63,18 @@ class LogWriter:
 
     def leader_change(self, leader: int, epoch: int) -> None:
         self.epoch = epoch
+        self.control(encode_leader_change(leader, [1, 2, 3], [leader]))
+
+    def control(self, *pairs: tuple[bytes, bytes]) -> None:
+        """One batch of control records, each a key and a value."""
         self.time_ms += 1
-        key, value = encode_leader_change(leader, [1, 2, 3], [leader])
         batch = build_batch(
-            [(self.time_ms, key, value, ())],
+            [(self.time_ms, key, value, ()) for key, value in pairs],
             base_offset=self.offset,
-            leader_epoch=epoch,
+            leader_epoch=self.epoch,
             control=True,
         )
-        self.raw(batch, 1)
+        self.raw(batch, len(pairs))
 
     def snapshot(self, image: MetadataImage, *, time_ms: int | None = None) -> Path:
         """A snapshot of an image at the present end of the log."""

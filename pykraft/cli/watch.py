@@ -10,6 +10,10 @@ from pykraft.cli import CommandError, door
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The noun's arguments; it has no verbs."""
+    parser.epilog = (
+        "Shown are the controllers' records. The quorum's own (its leaders, voters, kraft.version)"
+        " are not among them: `pykraft audit timeline` has these."
+    )
     parser.add_argument("--admin", metavar="HOST:PORT[,…]", help="gRPC listeners of controllers")
     parser.add_argument("--dir", help="the local cluster's folder")
     parser.add_argument(

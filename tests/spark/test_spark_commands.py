@@ -114,7 +114,8 @@ def test_timeline_formats(
     captured = capsys.readouterr()
     assert "already exists" in captured.err
     assert captured.err.count("\n") == 1
-    assert commands("timeline", corpus / "c13", "--out", tmp_path / "empty") == 0
+    assert commands("timeline", corpus / "c13", "--out", tmp_path / "empty") == 1
+    assert "INCOMPLETE, missing: every record" in capsys.readouterr().err
     assert commands("timeline", corpus / "c16", "--out", tmp_path / "no" / "such") == 1
 
 
