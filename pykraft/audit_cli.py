@@ -147,8 +147,8 @@ def _state(args: argparse.Namespace) -> int:
         if args.json:
             _print_json(document)
         else:
-            _print_json(document["state"], indent=2)
-            print(_state_line(document), file=sys.stderr)
+            _print_json(_named_configs(document["state"]), indent=2)
+            print(_state_line(document, limited=limit != Limit()), file=sys.stderr)
         return 0 if document["complete"] else 1
 
 
@@ -252,6 +252,8 @@ def _verify_lines(document: dict[str, Any]) -> Iterator[str]:
         findings = entry["findings"]
         errors = sum(finding["level"] == "error" for finding in findings)
         verdict = "sound" if not errors else f"{errors} errors"
+        if not errors and not entry["records"] and not entry["snapshots"]:
+            verdict = "EMPTY, so there is nothing to judge"
         offsets = (
             "no offsets"
             if entry["end_offset"] is None
@@ -275,10 +277,12 @@ def _verify_lines(document: dict[str, Any]) -> Iterator[str]:
         yield f"{entry['a']} and {entry['b']}: {verdict}{entry['detail']}"
 
 
-def _state_line(document: dict[str, Any]) -> str:
+def _state_line(document: dict[str, Any], *, limited: bool) -> str:
     note = "" if document["complete"] else "; INCOMPLETE: records are missing or undecodable"
-    if document["last_offset"] is None:
+    if document["last_offset"] is None and limited:
         return f"the log has no record up to there: this is the state before it began{note}"
+    if document["last_offset"] is None:
+        return f"not one record could be read: this is the state of an empty log{note}"
     return (
         f"up to offset {document['last_offset']}, epoch {document['last_epoch']},"
         f" digest {document['digest'][:12]}{note}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
@@ -36,12 +37,9 @@ _SETTINGS = {
 
 def check_installed() -> None:
     """AuditError that names the extra where pyspark and what goes with it is missing."""
-    missing = []
-    for name in ("pyspark", "pyarrow", "pandas", "numpy"):
-        try:
-            __import__(name)
-        except ImportError:
-            missing.append(name)
+    # Only looked for: to import them takes a second, which a mistyped path need not wait for.
+    needed = ("pyspark", "pyarrow", "pandas", "numpy")
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise AuditError(
             f"audits need {', '.join(missing)}, which is not installed:"

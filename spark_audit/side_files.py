@@ -74,17 +74,24 @@ def check_epoch_file(text: str, scan: LogScan) -> list[Finding]:
 
 def check_quorum_state(text: str, scan: LogScan) -> list[Finding]:
     """The epoch in quorum-state is never below one that the log already holds."""
-    try:
-        fields = json.loads(text)
-        epoch = fields["leaderEpoch"]
-        if not isinstance(epoch, int):
-            raise TypeError(f"leaderEpoch is {epoch!r}")
-    except (ValueError, KeyError, TypeError) as error:
-        detail = str(error)
-        if isinstance(error, KeyError):
-            detail = f"no {error} in it"
-        return [Finding("quorum-state-unreadable", QUORUM_STATE, detail)]
+    epoch = _quorum_epoch(text)
+    if isinstance(epoch, str):
+        return [Finding("quorum-state-unreadable", QUORUM_STATE, epoch)]
     if scan.last_epoch is not None and epoch < scan.last_epoch:
         detail = f"epoch {epoch} there, {scan.last_epoch} in the log"
         return [Finding("quorum-state-behind", QUORUM_STATE, detail, None, None, scan.last_epoch)]
     return []
+
+
+def _quorum_epoch(text: str) -> int | str:
+    """The leader epoch in a quorum-state file, or what is wrong with the file."""
+    if not text.strip("\0 \r\n"):
+        return "the file is empty" if not text else "the file holds nothing but zeros or blanks"
+    try:
+        fields = json.loads(text)
+    except ValueError:
+        return f"the file is not JSON; it begins with {text[:20]!r}"
+    if not isinstance(fields, dict) or "leaderEpoch" not in fields:
+        return "the file is JSON, but names no leaderEpoch"
+    epoch = fields["leaderEpoch"]
+    return epoch if isinstance(epoch, int) else f"leaderEpoch is {epoch!r}, not a number"
