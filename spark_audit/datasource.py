@@ -8,7 +8,7 @@ Damaged batches are skipped; `option("damage", "fail")` stops at them instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -24,7 +24,7 @@ from spark_audit.rows import chunks
 from spark_audit.scan import SLICE_BYTES, cuts
 from spark_audit.walk import walk
 
-_TRUE = ("true", "1", "yes")
+_TRUE, _FALSE = ("true", "1", "yes"), ("false", "0", "no")
 
 
 @dataclass
@@ -41,9 +41,9 @@ class Piece(InputPartition):
 
 
 class KraftDataSource(DataSource):
-    """Options: `path` (or several to load()), `snapshots` and `segments` (true), `damage`
-    (skip or fail), `payloads` (the record types, by comma, whose payload to decode; all),
-    `slicebytes`."""
+    """Options: `path` (or several to load()), `snapshots` (true, false, or the names of those to
+    read, by comma) and `segments` (true), `damage` (skip or fail), `payloads` (the record types, by
+    comma, whose payload to decode; all), `slicebytes`."""
 
     @classmethod
     def name(cls) -> str:
@@ -68,7 +68,7 @@ class KraftReader(DataSourceReader):
         self._schema = schema
         self._paths = _paths(options)
         self._segments = options.get("segments", "true").lower() in _TRUE
-        self._snapshots = options.get("snapshots", "true").lower() in _TRUE
+        self._snapshots = options.get("snapshots", "true")
         self._slice_bytes = int(options.get("slicebytes", SLICE_BYTES))
         named = [name.strip() for name in options.get("payloads", "").split(",")]
         self._payloads = frozenset(filter(None, named)) or None
@@ -79,13 +79,25 @@ class KraftReader(DataSourceReader):
         for path in self._paths:
             directory = open_directory(path)
             listed: list[Segment | SnapshotFile] = [*directory.segments] if self._segments else []
-            listed += directory.snapshots if self._snapshots else ()
+            listed += self._wanted(directory.snapshots)
             parts = []
             for file in listed:
                 bounds = cuts(directory.files, file.name, file.size, self._slice_bytes)
                 parts += [(file.name, start, end) for start, end in pairwise(bounds)]
             pieces += _together(directory.files, parts, self._slice_bytes)
         return pieces
+
+    def _wanted(self, snapshots: Sequence[SnapshotFile]) -> Sequence[SnapshotFile]:
+        if self._snapshots.lower() in (*_TRUE, *_FALSE):
+            return snapshots if self._snapshots.lower() in _TRUE else ()
+        names = [name.strip() for name in self._snapshots.split(",")]
+        found = [snapshot for snapshot in snapshots if snapshot.name in names]
+        if len(found) < len(names):
+            raise AuditError(
+                f"snapshots={self._snapshots}: must be true, false or names of snapshots that are "
+                "there, by comma"
+            )
+        return found
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Piece):  # Spark's stand-in for an empty list of pieces

@@ -184,11 +184,8 @@ def timeline(
     base = found.base
     payloads = ",".join([*settings.RECORDS, *quorum_events.RECORDS])
     read = spark.read.format("kraft").schema(_READ).option("payloads", payloads)
-    if base is None:
-        read = read.option("snapshots", "false")
+    read = read.option("snapshots", "false" if base is None else base.name)
     rows = read.load(path).where("record_type <> 'NoOpRecord'")
-    if base is not None:
-        rows = rows.where(f"source LIKE '%.log' OR source = '{base.name}'")
     if found.skipped:
         rows = spark.sql(_PARTS, rows=rows, skipped=_skipped(spark, found.skipped))
     end = base.end_offset if base is not None else 0

@@ -185,6 +185,22 @@ def test_several_directories_and_options(spark: Any, tmp_path: Path) -> None:
     assert len(load(spark, tmp_path / "a", segments="false")) == 3
 
 
+def test_of_many_snapshots_the_named_ones_are_read(spark: Any, tmp_path: Path) -> None:
+    log = LogWriter(tmp_path)
+    names = []
+    for level in (1, 2, 3):
+        log.batch(FeatureLevelRecord(name="x", feature_level=level))
+        log.snapshot(EMPTY.apply(FeatureLevelRecord(name="x", feature_level=level)))
+        names = sorted(path.name for path in tmp_path.rglob("*.checkpoint"))
+    rows = load(spark, tmp_path, "source string", segments="false", snapshots=names[1])
+    assert {row.source for row in rows} == {names[1]}
+    both = f"{names[0]}, {names[2]}"
+    rows = load(spark, tmp_path, "source string", segments="false", snapshots=both)
+    assert {row.source for row in rows} == {names[0], names[2]}
+    with pytest.raises(Exception, match="snapshots=ture: must be true, false or names"):
+        load(spark, tmp_path, "source string", snapshots="ture")
+
+
 def test_empty_and_damaged_logs(spark: Any, tmp_path: Path) -> None:
     log = LogWriter(tmp_path)
     assert load(spark, tmp_path) == []
