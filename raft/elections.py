@@ -74,8 +74,6 @@ def on_vote_request(q: Quorum, token: int, request: VoteRequest) -> None:
             granted = _grants_pre_vote(q, request)
             if granted:
                 _give_way(q)
-            elif request.voter is not None and not _is_up_to_date(q, request):
-                q.count_in()
         elif _grants_vote(q, request):
             granted = True
             q.become_unattached(q.epoch, voted=request.candidate)

@@ -140,8 +140,6 @@ class Quorum:
         # Set while part of our log, durable once, is missing: until it is back we take no part.
         self.needs_end = needs_end
         self.leaving = False
-        # Whether one who stands counts us among its voters, though our later log doesn't.
-        self.counted_in = False
         self.doubted_until_ms = 0
         self.failed_elections = 0
         self.download: SnapshotDownload | None = None
@@ -161,7 +159,7 @@ class Quorum:
 
     @property
     def may_stand(self) -> bool:
-        stands = self.is_voter or self._is_leaving_voters or self.counted_in
+        stands = self.is_voter or self._is_leaving_voters
         return stands and self.needs_end is None and not self.leaving
 
     @property
@@ -280,15 +278,6 @@ class Quorum:
             else:
                 self.become_unattached(self.epoch)
 
-    def count_in(self) -> None:
-        """A voter stands by a set with us in it, and can't win: our log, without that set, is later
-        than its own. If nobody leads, only we may be able to. We stand then, without a vote for
-        ourselves: a leader whose followers lack what it appended has been lost, and the set with us
-        in it comes from before its time, or was never committed."""
-        if not self.counted_in and self.can_vote and not self.is_voter:
-            self.counted_in = True
-            self._stand_or_not(self.voters)
-
     def _adapt_ballot(self, ballot: Ballot, before: VoterSet) -> None:
         """Votes of voters that another has replaced don't count; the new ones are asked."""
         for node_id in list(ballot.ask_at_ms):
@@ -398,7 +387,6 @@ class Quorum:
             self.leader_address = address
         self.leader_id = leader_id
         lost = lost_until_ms is not None
-        self.counted_in = self.counted_in and lost
         deadline_ms = lost_until_ms if lost else self.now_ms + self.config.fetch_timeout_ms
         if not self.may_stand:
             deadline_ms = None
@@ -486,12 +474,10 @@ class Quorum:
         if isinstance(role, Leader):
             assert self.leader_id == self.node_id, self.describe()
             assert self.voted == self.key, self.describe()
-            # One that has removed itself leads on until that is committed; one that nobody else
-            # could stand for, until it has committed something.
+            # One that has removed itself leads on until that is committed.
             changed_at = self.history.voters_offset
             uncommitted = changed_at is not None and changed_at >= self.high_watermark
-            new = self.high_watermark <= role.epoch_start
-            assert self.is_voter or uncommitted or new, self.describe()
+            assert self.is_voter or uncommitted, self.describe()
         elif isinstance(role, Candidate):
             assert self.voted == self.key, self.describe()
             assert self.leader_id == NO_LEADER, self.describe()

@@ -245,10 +245,7 @@ def advance(q: Quorum) -> None:
     if change is not None and change.deadline_ms is not None and change.deadline_ms <= q.now_ms:
         _end(q, role, ErrorCode.request_timed_out, _why_late(q, change))
     removed_at = q.history.voters_offset
-    if q.is_voter or removed_at is None:
-        return
-    # With something of its own epoch committed, a voter can be elected after it.
-    if max(removed_at, role.epoch_start) < q.high_watermark:
+    if not q.is_voter and removed_at is not None and removed_at < q.high_watermark:
         step_down(q, role)
 
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from core_rig import NONE, Core, key, log, vote
+from core_rig import NONE, Core, key, log
 from kip853_rig import (
     add,
     answer,
@@ -334,58 +334,6 @@ def test_who_knows_that_its_removal_is_committed_stays_out():
     core = removed_and_crashed(high_watermark=4)
     core.pass_ms(60_000)
     assert core.role == "Follower"
-
-
-def stand_by_an_earlier_log(core, *, voter_key=None, last=(3, 1)):
-    """Voter 2, which can't win, asks this node for a pre-vote, as one of its voters."""
-    wanted = core.q.key if voter_key is None else voter_key
-    return core.ask(vote(2, core.q.epoch, last, pre_vote=True, voter=wanted))
-
-
-def test_an_observer_with_the_latest_log_that_somebody_counts_in_stands():
-    """Removing voters (and Ongaro's dissertation, 4.2.2): voter 2 holds a set with node 1 that was
-    never committed, and needs its vote; node 1 has records of the leader after that, which is lost.
-    Nobody else can lead, so it stands, without a vote of its own, for as long as it takes."""
-    core = removed_and_crashed(high_watermark=4)
-    core.pass_ms(60_000)
-    assert not stand_by_an_earlier_log(core).granted
-    while core.role != "Prospective":
-        assert core.now_ms < 70_000
-        core.pass_ms(10)
-    assert core.q.role.ballot.votes == {}
-    for pre_vote in (True, False):
-        for node_id in (2, 3):
-            core.answer_votes(node_id, pre_vote=pre_vote)
-    assert core.role == "Leader"
-    core.sync()
-    core.fetch_from(2, 4, 1)
-    core.fetch_from(3, 4, 1)
-    assert core.role == "Leader", "none of the voters has what it has"
-    commit(core, 2, 3)
-    assert core.role == "ResignedLeader", "now they have"
-    (end,) = {request.successors[0].node_id for _, request in core.sent(EndEpochRequest)}
-    assert end in (2, 3)
-
-
-def test_an_observer_that_hears_its_leader_does_not_stand_for_who_counts_it_in():
-    core = removed_and_crashed(high_watermark=4)
-    for _ in range(100):
-        stand_by_an_earlier_log(core)
-        core.pass_ms(300)
-        core.fetched(high_watermark=4)
-        assert core.role == "Follower"
-
-
-@pytest.mark.parametrize(
-    "asked", [{"last": (4, 1)}, {"voter_key": ReplicaKey(1, key(7).directory_id)}]
-)
-def test_an_observer_that_could_vote_or_is_not_meant_does_not_stand(asked):
-    """It is up to the candidate then; or another disk was a voter."""
-    core = removed_and_crashed(high_watermark=4)
-    core.pass_ms(60_000)
-    stand_by_an_earlier_log(core, **asked)
-    core.pass_ms(60_000)
-    assert core.role in ("Follower", "Unattached")
 
 
 @pytest.mark.parametrize("who", [voter(4).key, voter(2, disk=1).key])
