@@ -148,17 +148,6 @@ class LogStore:
         mark = directory.high_watermarks.get((topic, index), 0)
         return StoredLog(directory, topic, index, log, mark)
 
-    async def begin_anew(self, stored: StoredLog) -> None:
-        """Empties a log that makes no sense, damage and all. Raises DirectoryOffline where its
-        directory fails at it."""
-        try:
-            # Where the others' begins is found by asking them.
-            stored.log.truncate_and_restart_at(0)
-            await stored.log.settle()
-        except DiskError as error:
-            self.fail(stored.directory, error)
-            raise DirectoryOffline(str(error)) from error
-
     async def delete(self, stored: StoredLog) -> None:
         """Takes a log out; its files go after file.delete.delay.ms."""
         delay_ms = stored.log.config.file_delete_delay_ms

@@ -155,6 +155,15 @@ class ReplicaManager:
             event = self._opening[key] = asyncio.Event()
         return event
 
+    def is_spare(self, replica: Replica) -> bool:
+        """Whether another broker leads, and nobody would have this one lead in its place."""
+        partition = self.image.partition(replica.topic_id, replica.index)
+        if partition is None:
+            return False
+        node_id = self.config.node_id
+        leads = partition.leader not in (NO_LEADER, node_id)
+        return leads and node_id not in (*partition.isr, *partition.elr)
+
     @property
     def under_replicated(self) -> int:
         """Partitions led here whose ISR lacks a replica."""
@@ -336,8 +345,6 @@ class ReplicaManager:
             before.directory_of(self.config.node_id),
             is_new=is_new,
         )
-        if stored.log.recovery.all_damage:
-            await self._damaged(topic, topic_id, index, stored)
         if self._is_closed():
             return
         partition = self.image.partition(topic_id, index)
@@ -349,29 +356,6 @@ class ReplicaManager:
                 await self._open_as(topic, topic_id, index, partition, is_new)
             return
         self._add(topic, topic_id, index, stored, partition)
-
-    async def _damaged(self, topic: str, topic_id: UUID, index: int, stored: StoredLog) -> None:
-        """Tells what was found, and begins anew where others have what is missing here.
-
-        Nobody counts on this replica then: it is in no ISR, nor may it come into one before it has
-        fetched. Were the log kept, it would be taken for whole as soon as it reached the end, and
-        what it lacks would be gone for all once it leads.
-        """
-        named = {"topic": topic, "partition": index}
-        for damage in stored.log.recovery.all_damage:
-            self._log.error(
-                "log_damaged",
-                path=damage.path,
-                position=damage.position,
-                offset=damage.offset,
-                reason=damage.reason,
-                **named,
-            )
-        partition = self.image.partition(topic_id, index)
-        if partition is None or not _is_spare(partition, self.config.node_id):
-            return
-        self._log.warning("log_begins_anew", leader=partition.leader, **named)
-        await self.store.begin_anew(stored)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -385,6 +369,16 @@ class ReplicaManager:
         partition: PartitionRegistration,
     ) -> None:
         log = stored.log
+        for damage in log.recovery.all_damage:
+            self._log.error(
+                "log_damaged",
+                topic=topic,
+                partition=index,
+                path=damage.path,
+                position=damage.position,
+                offset=damage.offset,
+                reason=damage.reason,
+            )
         settings = self._settings(topic)
         log.config = settings.log
         core = PartitionCore(
@@ -526,14 +520,6 @@ class ReplicaManager:
             self._on_forget(replica)
             replica.closed(ErrorCode.not_leader_or_follower)
         await self.checkpoint_high_watermarks()
-
-
-def _is_spare(partition: PartitionRegistration, node_id: int) -> bool:
-    """Whether another broker leads, and nobody would have this one lead in its place."""
-    return partition.leader not in (NO_LEADER, node_id) and node_id not in (
-        *partition.isr,
-        *partition.elr,
-    )
 
 
 def _assigned(partition: PartitionRegistration) -> Assigned:

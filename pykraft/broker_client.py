@@ -83,7 +83,7 @@ class BrokerClient:
 
     async def ask(self, broker: Broker, api: int, build: Build, most: int | None = None) -> Any:
         """A broker's answer, in a version up to `most`. NetworkError; KafkaError once it's late."""
-        connection = await self._connection(broker.host, broker.port)
+        connection = await self._connection(broker.host, broker.port, self._left_ms())
         return await connection.call(api, lambda _, m: build(m), self._left_ms(), max_version=most)
 
     async def brokers(self) -> list[Broker]:
@@ -114,9 +114,10 @@ class BrokerClient:
         answer = await self.until_answered(f"the coordinator of {group_id}", find)
         return Broker(answer.node_id, answer.host, answer.port)
 
-    async def offsets(self, places: Mapping[Place, int]) -> dict[Place, int]:
+    async def offsets(self, places: Mapping[Place, int], *, wait: bool = True) -> dict[Place, int]:
         """The first offset whose record is not older than a timestamp (ms, or EARLIEST, LATEST),
-        by partition; -1 where there is none such. Partitions that aren't there are left out."""
+        by partition; -1 where there is none such. Partitions that aren't there are left out, and
+        without `wait` those that nobody leads now."""
         found: dict[Place, int] = {}
 
         async def look() -> tuple[ErrorCode, None]:
@@ -132,7 +133,7 @@ class BrokerClient:
                         continue
                     leader = by_id.get(part.leader_id)
                     if leader is None:
-                        error = ErrorCode.leader_not_available
+                        error = ErrorCode.leader_not_available if wait else error
                     else:
                         asked.setdefault(leader, []).append(place)
             for broker, own in asked.items():
@@ -216,22 +217,22 @@ class BrokerClient:
     async def _ask_any(self, api: int, build: Build, most: int) -> Any:
         """The answer of the first address of `bootstrap` that gives one."""
         reasons = []
-        for host, port in self._bootstrap:
+        for number, (host, port) in enumerate(self._bootstrap):
+            # One that is silent leaves the others their share.
+            limit_ms = max(1, self._left_ms() // (len(self._bootstrap) - number))
             try:
-                connection = await self._connection(host, port)
-                return await connection.call(
-                    api, lambda _, m: build(m), self._left_ms(), max_version=most
-                )
+                connection = await self._connection(host, port, limit_ms)
+                return await connection.call(api, lambda _, m: build(m), limit_ms, max_version=most)
             except NetworkError as error:
                 reasons.append(str(error))
         raise NobodyAnswers("; ".join(reasons))
 
-    async def _connection(self, host: str, port: int) -> Connection:
+    async def _connection(self, host: str, port: int, limit_ms: int) -> Connection:
         known = self._open.get((host, port))
         if known is not None and not known.closed:
             return known
         made = await Connection.connect(
-            self._env, host, port, client_id=_CLIENT, timeout_ms=self._left_ms()
+            self._env, host, port, client_id=_CLIENT, timeout_ms=limit_ms
         )
         self._open[host, port] = made
         return made

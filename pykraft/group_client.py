@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from broker.groups.consumer.embedded import read_assignment
 from net.errors import UnsupportedVersion
-from pykraft.broker_client import EARLIEST, LATEST, Broker, BrokerClient, Place
+from pykraft.broker_client import EARLIEST, LATEST, Broker, BrokerClient, Build, Place
 from wire.apis import ApiKey
 from wire.errors import DecodeError, ErrorCode, KafkaError
 from wire.messages import fill
@@ -113,9 +113,8 @@ class GroupClient:
 
     async def describe(self, group: str) -> Described:
         """One group. KafkaError GROUP_ID_NOT_FOUND where there is none."""
-        coordinator = await self._brokers.coordinator(group)
-        kind, state, assignor, members = await self._members(group, coordinator)
-        committed = await self._committed(group, coordinator)
+        kind, state, assignor, members = await self._members(group)
+        committed = await self._committed(group)
         owners = {
             (topic, index): member.id
             for member in members
@@ -125,7 +124,8 @@ class GroupClient:
         if state == _DEAD and not committed:
             raise KafkaError(ErrorCode.group_id_not_found, f"no group is called {group}")
         places = sorted({*committed, *owners})
-        ends = await self._brokers.offsets(dict.fromkeys(places, LATEST))
+        ends = await self._brokers.offsets(dict.fromkeys(places, LATEST), wait=False)
+        coordinator = await self._brokers.coordinator(group)
         positions = [
             Position(*place, committed.get(place), ends.get(place), owners.get(place))
             for place in places
@@ -136,8 +136,8 @@ class GroupClient:
         """Forgets a group without members, and its offsets."""
 
         async def ask() -> tuple[ErrorCode, None]:
-            answer = await self._brokers.ask(
-                await self._brokers.coordinator(group),
+            answer = await self._ask(
+                group,
                 ApiKey.DELETE_GROUPS,
                 lambda m: fill(m.DeleteGroupsRequest, groups_names=(group,)),
             )
@@ -156,34 +156,43 @@ class GroupClient:
         """Where the group would begin; nothing is changed. `to` is a timestamp (ms, or EARLIEST,
         LATEST), or with `exact` an offset. Partitions None are all of the topic's; no topics are
         those whose offsets the group has committed."""
-        committed = await self._committed(group, await self._brokers.coordinator(group))
+        committed = await self._committed(group)
         places = await self._places(topics) if topics else sorted(committed)
         if not places:
             raise KafkaError(
                 ErrorCode.group_id_not_found,
                 f"{group} has committed no offsets: name the topics that it is to read",
             )
+        asked = {} if exact or to in (EARLIEST, LATEST) else dict.fromkeys(places, to)
+        found_at = await self._brokers.offsets(asked) if asked else {}
         starts = await self._brokers.offsets(dict.fromkeys(places, EARLIEST))
         ends = await self._brokers.offsets(dict.fromkeys(places, LATEST))
-        if exact:
-            aims = dict.fromkeys(places, to)
-        else:
-            aims = await self._brokers.offsets(dict.fromkeys(places, to))
-        found = []
+        aims = []
         for place in places:
             topic, index = place
-            if place not in ends:
-                continue  # deleted meanwhile; its offsets go with it
-            # No record is that young: what comes next is.
-            offset = ends[place] if aims[place] < 0 else aims[place]
-            if not starts[place] <= offset <= ends[place]:
+            if place not in starts or place not in ends:
+                if topics:
+                    raise KafkaError(
+                        ErrorCode.unknown_topic_or_partition, f"{topic}-{index} is gone"
+                    )
+                continue  # its offsets went with it
+            start, end = starts[place], ends[place]
+            if exact:
+                offset = to
+            elif to == EARLIEST:
+                offset = start
+            else:
+                # No record is that young: what comes next is.
+                at = found_at.get(place, -1)
+                offset = end if at < 0 else max(at, start)
+            if exact and not start <= offset <= end:
                 raise KafkaError(
                     ErrorCode.offset_out_of_range,
-                    f"{topic}-{index} has offsets from {starts[place]} to {ends[place]}, "
-                    f"{offset} is not among them",
+                    f"{topic}-{index} has offsets from {start} to {end}, {offset} is not among "
+                    "them",
                 )
-            found.append(Aim(topic, index, committed.get(place), offset))
-        return found
+            aims.append(Aim(topic, index, committed.get(place), offset))
+        return aims
 
     async def commit(self, group: str, aims: Iterable[Aim]) -> None:
         """Has a group without members begin there."""
@@ -218,10 +227,7 @@ class GroupClient:
             )
 
         async def ask() -> tuple[ErrorCode, None]:
-            coordinator = await self._brokers.coordinator(group)
-            answer = await self._brokers.ask(
-                coordinator, ApiKey.OFFSET_COMMIT, build, _OFFSET_COMMIT_MAX
-            )
+            answer = await self._ask(group, ApiKey.OFFSET_COMMIT, build, _OFFSET_COMMIT_MAX)
             codes = [part.error_code for topic in answer.topics for part in topic.partitions]
             error = next((code for code in codes if code is not ErrorCode.none), ErrorCode.none)
             if error is ErrorCode.unknown_member_id:
@@ -231,6 +237,10 @@ class GroupClient:
         await self._brokers.until_answered(f"group {group}", ask)
 
     # -- inside --------------------------------------------------------------------------------
+
+    async def _ask(self, group: str, api: int, build: Build, most: int | None = None) -> Any:
+        """What the group's coordinator answers, which may be another one each time."""
+        return await self._brokers.ask(await self._brokers.coordinator(group), api, build, most)
 
     async def _all_brokers(self) -> tuple[ErrorCode, list[Broker]]:
         return ErrorCode.none, await self._brokers.brokers()
@@ -253,11 +263,11 @@ class GroupClient:
                 places.append((topic, index))
         return sorted(places)
 
-    async def _members(self, group: str, coordinator: Broker) -> tuple[str, str, str, list[Member]]:
+    async def _members(self, group: str) -> tuple[str, str, str, list[Member]]:
         """Type, state, assignor and members."""
         try:
             answer = await self._described(
-                group, coordinator, ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribeRequest"
+                group, ApiKey.CONSUMER_GROUP_DESCRIBE, "ConsumerGroupDescribeRequest"
             )
         except (UnsupportedVersion, KafkaError) as error:
             # Whoever doesn't know the newer protocol, or has no such group of it.
@@ -269,31 +279,29 @@ class GroupClient:
         else:
             return _CONSUMER, answer.group_state, answer.assignor_name, _members(answer)
         try:
-            answer = await self._described(
-                group, coordinator, ApiKey.DESCRIBE_GROUPS, "DescribeGroupsRequest"
-            )
+            answer = await self._described(group, ApiKey.DESCRIBE_GROUPS, "DescribeGroupsRequest")
         except KafkaError as error:
             if error.code is not ErrorCode.group_id_not_found:
                 raise
             return "", _DEAD, "", []
         return "classic", answer.group_state, answer.protocol_data, _classic_members(answer)
 
-    async def _described(self, group: str, coordinator: Broker, api: int, request: str) -> Any:
+    async def _described(self, group: str, api: int, request: str) -> Any:
         def build(m: ModuleType) -> Any:
             named = {"groups": (group,), "group_ids": (group,)}
             return fill(getattr(m, request), include_authorized_operations=False, **named)
 
         async def ask() -> tuple[ErrorCode, Any]:
-            answer = await self._brokers.ask(coordinator, api, build)
+            answer = await self._ask(group, api, build)
             [described] = answer.groups
             return described.error_code, described
 
         return await self._brokers.until_answered(f"group {group}", ask)
 
-    async def _committed(self, group: str, coordinator: Broker) -> dict[Place, int]:
+    async def _committed(self, group: str) -> dict[Place, int]:
         async def ask() -> tuple[ErrorCode, Any]:
-            answer = await self._brokers.ask(
-                coordinator,
+            answer = await self._ask(
+                group,
                 ApiKey.OFFSET_FETCH,
                 lambda m: fill(m.OffsetFetchRequest, group_id=group, topics=None),
                 _OFFSET_FETCH_MAX,

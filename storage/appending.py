@@ -9,7 +9,7 @@ from typing import NamedTuple
 from storage.epochs import LeaderEpochs
 from storage.errors import CorruptBatch, OutOfOrderOffsets
 from storage.producers import CompletedTxn, Duplicate, Producer, ProducerState
-from wire.batch import BatchHeader, crc_ok, patch_offsets, read_header
+from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, patch_offsets, read_header
 from wire.control import TxnMarker, read_txn_marker
 from wire.errors import DecodeError, KafkaError
 from world.env import Buffer
@@ -127,6 +127,13 @@ def _refusal(
         return state.check(header, staged)
     except KafkaError as error:
         return error
+
+
+def first_offset(data: Buffer) -> int | None:
+    """Where the first of a leader's batches begins; None without a whole header. Raises
+    CorruptBatch."""
+    view = memoryview(data).cast("B")
+    return None if len(view) < HEADER_SIZE else _header(view, 0, whole=False).base_offset
 
 
 def plan_follower(

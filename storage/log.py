@@ -12,7 +12,7 @@ from uuid import UUID
 from sortedcontainers import SortedDict
 
 from storage import names, producer_files, retention, time_lookup
-from storage.appending import AppendInfo, Plan, plan_follower, plan_leader
+from storage.appending import AppendInfo, Plan, first_offset, plan_follower, plan_leader
 from storage.config import LogConfig
 from storage.epochs import LeaderEpochs
 from storage.errors import LogIsDamaged, OffsetOutOfRange
@@ -152,13 +152,23 @@ class Log:
     def append_as_follower(self, data: Buffer) -> AppendInfo | None:
         """Append a leader's batches as they are; None if there is no whole one.
 
-        Raises as `append_as_leader`, and OutOfOrderOffsets if they don't continue this log.
+        Raises as `append_as_leader`, and OutOfOrderOffsets if they don't continue this log. An
+        empty one may begin within the first of them: its records before `log_start_offset` are
+        there then, and aren't read.
         """
         self._writable()
+        if self.end_offset == self.log_start_offset:
+            self._make_room_before_start(first_offset(data))
         plan = plan_follower(
             data, self.end_offset, self.epochs, self.producers, self.config.contiguous
         )
         return self._write(plan) if plan.placed else None
+
+    def _make_room_before_start(self, base: int | None) -> None:
+        start = self.log_start_offset
+        if base is not None and base < start:
+            self.truncate_and_restart_at(base)
+            self.log_start_offset = start
 
     def _writable(self) -> None:
         if self.recovery.undecided:

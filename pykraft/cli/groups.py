@@ -203,7 +203,10 @@ def _where(text: str) -> tuple[int, bool]:
             f"--to {text}: must be earliest, latest, an offset, or a time such as "
             "2026-01-31T12:00:00Z"
         ) from None
-    return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000), False
+    at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    if at_ms < 0:
+        raise CommandError(f"--to {text}: must be a time since 1970")
+    return at_ms, False
 
 
 def _delete(options: argparse.Namespace) -> int:

@@ -21,7 +21,7 @@ from storage.names import TXN_INDEX
 from storage.segment import Segment
 from storage.txn_index import aborted_in
 from wire.batch import HEADER_SIZE, BatchHeader, record_bytes
-from wire.errors import DecodeError
+from wire.errors import DamagedFile, DecodeError
 from wire.index_files import TIME_ENTRY_SIZE, AbortedTxn
 from world.env import Buffer, Disk, DiskError
 from world.slices import Work, run_in_slices
@@ -94,6 +94,9 @@ async def clean(log: Log, dirt: Dirt, limits: Limits) -> Pass:
     Raises LogChanged, DamagedFile where the log makes no sense, DiskFull or DiskError; then it is
     sound, and as clean as it was or cleaner.
     """
+    for damage in log.recovery.all_damage:
+        # What is left would pass for whole, and the records that are missing for cleaned away.
+        raise DamagedFile(damage.path, damage.position, damage.reason)
     cleaning = _Cleaning(log, dirt, limits)
     try:
         return await cleaning.run()

@@ -9,8 +9,14 @@ from broker_fakes import cluster, until
 from structlog.testing import capture_logs
 from test_broker_end_to_end import batch, fetch, produce, values_of
 
+from storage.cleaning.dirt import Dirt
+from storage.cleaning.throttle import Throttle
+from storage.cleaning.work import Limits, clean
+from storage.config import LogConfig
+from storage.log import Log
 from wire.apis import ErrorCode
-from world.memory import Media
+from wire.errors import DamagedFile
+from world.memory import Media, memory_env
 
 RECORDS = [b"%d" % number for number in range(6)]
 KEEP = {"log_retention_ms": -1}
@@ -129,6 +135,102 @@ def test_the_last_replica_keeps_what_it_has_and_so_do_those_that_follow_it(damag
             c.controller.set_leader("t", 0, 2)
             await until(lambda: c.brokers[2].replicas.leaders == 1)
             assert await content(await c.connect(2)) == RECORDS
+
+    asyncio.run(main())
+
+
+def test_who_starts_while_nobody_leads_decides_when_somebody_does():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            directory = await filled(c, (1, 2), per_segment=2)
+            await c.stop_broker(2)
+            c.controller.fence(2)
+            await c.stop_broker(1)
+            c.controller.fence(1)
+            remove_first(c.media[2].mount(), directory % 2)
+            await c.start_broker(2, **KEEP)
+            assert c.brokers[2].replicas.leaders == 0
+            with capture_logs() as logs:
+                await c.start_broker(1, **KEEP)
+                await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+            assert "log_begins_anew" in [one["event"] for one in logs]
+            c.controller.set_leader("t", 0, 2)
+            await until(lambda: c.brokers[2].replicas.leaders == 1)
+            assert c.brokers[1].replicas.delete_retired_segments() == 0
+            assert await content(await c.connect(2)) == RECORDS
+
+    asyncio.run(main())
+
+
+def test_nothing_is_thrown_away_before_the_leader_has_answered():
+    async def main():
+        async with cluster("/memory", ()) as c:
+            directory = await filled(c, (1, 2), per_segment=2)
+            await c.stop_broker(2)
+            c.controller.fence(2)
+            empty(c.media[2].mount(), directory % 2)
+            # Its session isn't over yet.
+            await c.servers[1].close()
+            with capture_logs() as logs:
+                await c.start_broker(2, **KEEP)
+                await until(lambda: any(one["event"] == "fetch_failed" for one in logs))
+            assert "log_begins_anew" not in [one["event"] for one in logs]
+            assert log_of(c.brokers[2]).end_offset == len(RECORDS)
+
+    asyncio.run(main())
+
+
+def test_a_replica_can_begin_within_a_batch():
+    """As records were deleted up to the middle of it: the leader sends it whole."""
+
+    async def main():
+        async with cluster("/memory", ()) as c:
+            for broker_id in (1, 2):
+                c.media[broker_id] = Media()
+                await c.start_broker(broker_id, **KEEP)
+            c.controller.create_topic("t", 1, (1, 2))
+            await until(lambda: all(len(c.brokers[b].replicas) == 1 for b in (1, 2)))
+            connection = await c.connect(1)
+            await produce(connection, "t", 0, batch(*RECORDS))
+            next(iter(c.brokers[1].replicas)).advance_log_start(4)
+            await c.stop_broker(2)
+            c.controller.fence(2)
+            await produce(connection, "t", 0, batch(b"6"))
+            disk = c.media[2].mount()
+            for name in list(disk.list_dir("/memory/broker-2/t-0")):
+                disk.remove(f"/memory/broker-2/t-0/{name}")
+            for _ in range(2):  # and once more on what it has then
+                await c.start_broker(2, **KEEP)
+                await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+                log = log_of(c.brokers[2])
+                assert (log.log_start_offset, log.end_offset) == (4, len(RECORDS) + 1)
+                assert log.read(4, 1 << 20).first_offset == 0
+                c.controller.set_leader("t", 0, 1)
+                await c.stop_broker(2)
+                c.controller.fence(2)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("damage", [cut, remove])
+def test_the_cleaner_leaves_a_log_with_damage_alone(damage):
+    """It would make a whole segment of what is left, and nobody could tell any more."""
+
+    async def main():
+        env = memory_env(1)
+        config = LogConfig(cleanup_compact=True, cleanup_delete=False)
+        log = await Log.open(env, "/p", config)
+        for number in range(6):
+            log.append_as_leader([bytearray(batch(b"%d" % number))], 1)
+            if number % 2:
+                log.roll()
+        await log.close()
+        damage(env.disk, "/p")
+        options = config if damage is cut else LogConfig()
+        log = await Log.open(env, "/p", options, clean=True)
+        log.config = config
+        with pytest.raises(DamagedFile):
+            await clean(log, Dirt(0, 4, 0, 0, overdue=True), Limits(4 << 20, 0.9, Throttle(1e300)))
 
     asyncio.run(main())
 

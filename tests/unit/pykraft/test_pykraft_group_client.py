@@ -1,0 +1,98 @@
+"""Where `pykraft groups reset` has a group begin, while the log moves on or goes away."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from pykraft.broker_client import EARLIEST, LATEST, BrokerClient, NobodyAnswers
+from pykraft.group_client import Aim, GroupClient
+from wire.errors import ErrorCode, KafkaError
+from world.real import real_env
+
+
+class Brokers:
+    """Brokers of one topic whose logs are as `logs` says, and longer each time that one asks."""
+
+    def __init__(self, logs, committed=()):
+        self.logs = dict(logs)
+        self.committed = dict(committed)
+
+    async def coordinator(self, group):
+        return None
+
+    async def until_answered(self, what, ask):
+        return (await ask())[1]
+
+    async def ask(self, broker, api, build, most=None):
+        parts = [
+            SimpleNamespace(partition_index=index, committed_offset=offset)
+            for index, offset in self.committed.items()
+        ]
+        topic = SimpleNamespace(name="t", partitions=parts)
+        return SimpleNamespace(error_code=ErrorCode.none, topics=[topic])
+
+    async def partitions(self, topics):
+        return {"t": [0, 1]}
+
+    async def offsets(self, places, *, wait=True):
+        found = {}
+        for place, at in places.items():
+            if place not in self.logs:
+                continue
+            start, end = self.logs[place]
+            self.logs[place] = (start, end + 5)
+            found[place] = {EARLIEST: start, LATEST: end}.get(at, -1 if at > 1000 else start + at)
+        return found
+
+
+BOTH = {("t", 0): (3, 10), ("t", 1): (0, 20)}
+
+
+def aim(brokers, to, *, topics=(("t", None),), exact=False):
+    return asyncio.run(GroupClient(brokers).aim("g", dict(topics), to, exact=exact))
+
+
+@pytest.mark.parametrize(
+    ("to", "least"), [(EARLIEST, (3, 0)), (LATEST, (10, 20)), (2, (5, 2)), (2000, (10, 20))]
+)
+def test_a_log_that_grows_meanwhile_refuses_nothing(to, least):
+    """Only an offset that a person has named can be out of range."""
+    found = aim(Brokers(BOTH, {0: 7}), to)
+    assert [(one.topic, one.partition, one.before) for one in found] == [
+        ("t", 0, 7),
+        ("t", 1, None),
+    ]
+    for one, low in zip(found, least, strict=True):
+        assert low <= one.offset <= low + 15
+
+
+def test_an_offset_beyond_the_log_is_refused():
+    with pytest.raises(KafkaError, match=r"t-0 has offsets from 3 to \d+, 2 is not among them"):
+        aim(Brokers(BOTH), 2, exact=True)
+
+
+def test_a_partition_that_goes_away_is_an_error_where_it_was_named():
+    gone = Brokers({("t", 0): (3, 10)}, {0: 7, 1: 8})
+    with pytest.raises(KafkaError, match="t-1 is gone"):
+        aim(gone, LATEST)
+    assert [one[:3] for one in aim(gone, EARLIEST, topics=())] == [Aim("t", 0, 7, 3)[:3]]
+
+
+def test_a_silent_address_leaves_the_others_their_time():
+    async def main():
+        async def silent(reader, writer):
+            await asyncio.Event().wait()
+
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            addresses = [("127.0.0.1", port), ("127.0.0.1", 1)]
+            async with BrokerClient(real_env(), addresses, 1000) as brokers:
+                with pytest.raises(NobodyAnswers) as told:
+                    await brokers.brokers()
+        return str(told.value)
+
+    told = asyncio.run(main())
+    assert "no connection within 500 ms" in told
+    assert "127.0.0.1:1: " in told
