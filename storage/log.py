@@ -157,7 +157,7 @@ class Log:
         there then, and aren't read.
         """
         self._writable()
-        if self.end_offset == self.log_start_offset:
+        if self.end_offset == self.log_start_offset and not self.config.contiguous:
             self._make_room_before_start(first_offset(data))
         plan = plan_follower(
             data, self.end_offset, self.epochs, self.producers, self.config.contiguous
