@@ -96,10 +96,13 @@ class Loader:
         self.topic_id: UUID | None = None
         self.end_offset = 0
         self._strict = options.strict_before is not None
-        # Everything below this offset was synced.
-        self._synced = _NO_LIMIT if options.clean else options.recovery_point
+        # Everything below this offset was synced; where the log was closed in order, all that it
+        # had then, which is told apart.
+        self._synced = self._durable = options.recovery_point
         if options.strict_before is not None:
-            self._synced = options.strict_before
+            self._synced = self._durable = options.strict_before
+        elif options.clean:
+            self._synced = _NO_LIMIT
         self._stated_epochs: tuple[LeaderEpochs, int] | None = None
         self.unsynced: list[str] = []
         self.cleaned_to = options.cleaned_to
@@ -142,6 +145,8 @@ class Loader:
             await self._scan_rest(bases, first_scanned)
         else:
             await self._replay_producers(self.end_offset, self.producers)
+        if not self.recovery.all_damage:
+            self._check_length()
         await self._settle()
 
     def _path(self, name: str) -> str:
@@ -308,9 +313,10 @@ class Loader:
                 last = segment.last_header()
         except DamagedFile as error:
             segment.limit = error.position
-            self.recovery.all_damage.append(
-                Damage(segment.base_offset, error.path, error.position, error.reason)
-            )
+            if error.path not in [damage.path for damage in self.recovery.all_damage]:
+                self.recovery.all_damage.append(
+                    Damage(segment.base_offset, error.path, error.position, error.reason)
+                )
             return
         if self._config.cleanup_compact or next_base <= self.cleaned_to:
             return
@@ -393,7 +399,6 @@ class Loader:
             if scan.problem is not None:
                 self._stop_at(scan.problem, scan.end, bases[number + 1 :])
                 return
-        self._check_length()
 
     def _write_aborted(self, segment: Segment, scan: Scan) -> None:
         path = write_aborted(self._disk, segment, aborted_entries(scan.completed))
@@ -415,10 +420,10 @@ class Loader:
         return Damage(end, path, 0, f"segment begins at offset {base}, expected {end}")
 
     def _check_length(self) -> None:
-        if self._options.clean or self.end_offset >= self._synced:
+        if self.end_offset >= self._durable:
             return
         path = self.segments[-1].file.path
-        reason = f"the log ends at offset {self.end_offset}, {self._synced} were synced"
+        reason = f"the log ends at offset {self.end_offset}, {self._durable} were synced"
         damage = Damage(self.end_offset, path, self.segments[-1].size, reason)
         self.recovery.all_damage.append(damage)
         self.recovery.undecided = self._strict

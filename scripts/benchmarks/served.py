@@ -28,7 +28,7 @@ SETTLE_LIMIT_S = 400
 SPARE_FILES = 200
 # Fewer have a connection each, as 20,000 files allow it; the figure is for this many.
 PER_MEMBERS = 5_000
-FULL = {"groups": 100_000, "members": 4_700, "beating_s": 30.0}
+FULL = {"groups": 100_000, "members": 4_700, "beating_s": 15.0}
 QUICK = {"groups": 5_000, "members": 500, "beating_s": 6.0}
 PROTOCOLS = ("classic", "consumer")
 _KEPT = ("groups/served/load", "groups/served/memory")

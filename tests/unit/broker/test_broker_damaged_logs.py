@@ -74,11 +74,17 @@ def remove_first(disk, directory):
     remove(disk, directory, 0)
 
 
+def remove_last(disk, directory):
+    for base in (4, 6):
+        remove(disk, directory, base)
+
+
 @pytest.mark.parametrize(
     ("ending", "damage"),
     [
         *product(["stop_broker", "kill_broker"], [empty, cut, remove]),
         ("stop_broker", remove_first),  # seen where the log was closed in order
+        *product(["stop_broker", "kill_broker"], [remove_last]),
     ],
 )
 def test_a_replica_that_others_lead_fetches_everything_anew(ending, damage):
