@@ -116,7 +116,6 @@ class Broker:
             self._address,
             self._epoch,
             lambda replica, error: self.replicas.disk_failed(replica, error),
-            lambda replica: self.replicas.is_spare(replica),
             on_fatal,
         )
         self.replicas = ReplicaManager(

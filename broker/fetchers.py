@@ -22,7 +22,7 @@ from broker.tasks import OnFatal, spawn
 from net.client import Connection
 from net.errors import NetworkError
 from wire.apis import ApiKey, ErrorCode
-from wire.errors import DecodeError, KafkaError
+from wire.errors import DamagedFile, DecodeError, KafkaError
 from wire.hot import (
     FetchedPartition,
     FetchPartition,
@@ -51,8 +51,7 @@ class Fetchers:
     """The fetch loops of one broker, made and ended as partitions change their leaders.
 
     `address` says where a broker's inter-broker listener is; `broker_epoch` is our own epoch.
-    `disk_failed` is told when the disk refused what a leader sent; `is_spare` whether nobody would
-    have a replica of ours lead.
+    `disk_failed` is told when the disk refused what a leader sent.
     """
 
     def __init__(
@@ -62,7 +61,6 @@ class Fetchers:
         address: Address,
         broker_epoch: Callable[[], int],
         disk_failed: Callable[[Replica, Exception], None],
-        is_spare: Callable[[Replica], bool],
         on_fatal: OnFatal,
     ) -> None:
         self.env = env
@@ -71,7 +69,6 @@ class Fetchers:
         self.address = address
         self.broker_epoch = broker_epoch
         self.disk_failed = disk_failed
-        self.is_spare = is_spare
         self._by_source: dict[int, Fetcher] = {}
         self._source_of: dict[Key, int] = {}
         self._ending: dict[asyncio.Task[None], None] = {}
@@ -219,11 +216,6 @@ class Fetcher:
 
     async def _fetch(self, due: list[Followed]) -> None:
         connection = await self._connected()
-        undecided = [one for one in due if one.replica.damaged]
-        if undecided:
-            for one in undecided:
-                await self._decide(one, connection)
-            return
         version = connection.version(ApiKey.FETCH, 18)
         config = self._owner.config
         session = self._session
@@ -270,34 +262,6 @@ class Fetcher:
                 if followed is not None and asked is not None:
                     await self._take(followed, asked, partition, connection)
 
-    async def _decide(self, followed: Followed, connection: Connection) -> None:
-        """A replica whose log lacks records begins anew, once its leader has answered, where nobody
-        counts on it: it is in no ISR then, nor may it come into one before it has fetched.
-
-        Were its log kept, it would pass for whole as soon as it reached the end, and what it lacks
-        would be gone for all once it leads. Where somebody counts on it, it is kept.
-        """
-        replica = followed.replica
-        key, epoch = (replica.topic_id, replica.index), replica.core.leader_epoch
-        if not self._owner.is_spare(replica):
-            replica.damaged = False
-            return
-        start = await self._leader_offset(replica, connection, _EARLIEST)
-        if self._partitions.get(key) is not followed or replica.core.leader_epoch != epoch:
-            return
-        if start is None or not self._owner.is_spare(replica):
-            self._back_off(followed)
-            return
-        named = {"topic": replica.topic, "partition": replica.index}
-        self._log.warning("log_begins_anew", offset=start, **named)
-        replica.damaged = False
-        try:
-            replica.restart_at(start)
-            await replica.log.settle()
-        except DiskError as error:
-            self._back_off(followed)
-            self._owner.disk_failed(replica, error)
-
     async def _take(
         self,
         followed: Followed,
@@ -322,14 +286,13 @@ class Fetcher:
                 await self._find_start(followed, connection)
             else:
                 self._refused(followed, ErrorCode(answer.error_code))
-        except (KafkaError, DiskError) as error:
+        except (KafkaError, DiskError, DamagedFile) as error:
             self._back_off(followed)
             self._owner.disk_failed(replica, error)
 
     async def _copy(self, followed: Followed, answer: FetchedPartition) -> None:
         replica = followed.replica
         truncations = replica.log.truncations
-        followed.backoff_ms = 0
         if answer.diverging_epoch is not None:
             offset = agreed_offset(replica, *answer.diverging_epoch)
             self._log.info("truncated", topic=replica.topic, partition=replica.index, offset=offset)
@@ -343,6 +306,7 @@ class Fetcher:
             key = (replica.topic_id, replica.index)
             self._partitions[key] = self._partitions.pop(key)
         replica.leader_told(answer.high_watermark, answer.log_start_offset)
+        followed.backoff_ms = 0
         if replica.log.truncations != truncations:  # an empty log that begins within a batch
             await replica.log.settle()
 
@@ -365,6 +329,9 @@ class Fetcher:
         end = await self._leader_offset(replica, connection, _LATEST)
         start = await self._leader_offset(replica, connection, _EARLIEST)
         core, log = replica.core, replica.log
+        key = (replica.topic_id, replica.index)
+        if self._partitions.get(key) is not followed:
+            return  # another log may be in its place by now
         if core.leader_epoch != epoch or core.role is not Role.FOLLOWER:
             return  # what the old leader has says nothing about the new one's log
         named = {"topic": replica.topic, "partition": replica.index}

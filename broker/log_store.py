@@ -13,6 +13,7 @@ from metadata.image import MetadataImage
 from storage.config import LogConfig
 from storage.log import Log
 from storage.log_dir import LogDirectory
+from storage.scan import Damage
 from world.env import DiskError, DiskFull
 
 NO_EPOCH = -1
@@ -27,18 +28,28 @@ class NoRoom(Exception):
 
 
 class StoredLog:
-    """An open log and where it is. `high_watermark` is what the last checkpoint said."""
+    """An open log and where it is. `high_watermark` is what the last checkpoint said, `damage` what
+    was found missing; where it was set aside for that, and another one begun, `aside` is where."""
 
-    __slots__ = ("directory", "high_watermark", "index", "log", "topic")
+    __slots__ = ("aside", "damage", "directory", "high_watermark", "index", "log", "topic")
 
     def __init__(
-        self, directory: LogDirectory, topic: str, index: int, log: Log, high_watermark: int
+        self,
+        directory: LogDirectory,
+        topic: str,
+        index: int,
+        log: Log,
+        high_watermark: int,
+        damage: Sequence[Damage] = (),
+        aside: str | None = None,
     ) -> None:
         self.directory = directory
         self.topic = topic
         self.index = index
         self.log = log
         self.high_watermark = high_watermark
+        self.damage = damage
+        self.aside = aside
 
     @property
     def directory_id(self) -> UUID | None:
@@ -114,10 +125,14 @@ class LogStore:
         directory_id: UUID | None,
         *,
         is_new: bool = False,
+        is_spare: Callable[[], bool] = lambda: False,
     ) -> StoredLog:
         """Opens a partition's log where it is, or makes it in the directory that the controller
         chose, or else in the one with the fewest. One of another topic id is set aside as stray.
-        `is_new`: it has been assigned to this broker since the start.
+        `is_new`: it has been assigned to this broker since the start. `is_spare`: whether another
+        leads, and nobody counts on this replica. One that lacks records is set aside then, too: it
+        would pass for whole as soon as it reached the end, and what it lacks would be gone for all
+        once it leads.
 
         Raises DirectoryOffline where that directory has failed, or fails now, or where the log may
         lie in one that could not be opened at start; NoRoom where it is full and there is no other.
@@ -129,7 +144,7 @@ class LogStore:
             raise DirectoryOffline(f"the log directory of {topic}-{index} is offline")
         self._opening[directory.path] = self._opening.get(directory.path, 0) + 1
         try:
-            return await self._open_in(directory, topic, topic_id, index, config)
+            return await self._open_in(directory, topic, topic_id, index, config, is_spare)
         except DiskError as error:
             if isinstance(error, DiskFull) and self.is_last(directory):
                 raise NoRoom(str(error)) from error
@@ -139,14 +154,26 @@ class LogStore:
             self._opening[directory.path] -= 1
 
     async def _open_in(
-        self, directory: LogDirectory, topic: str, topic_id: UUID, index: int, config: LogConfig
+        self,
+        directory: LogDirectory,
+        topic: str,
+        topic_id: UUID,
+        index: int,
+        config: LogConfig,
+        is_spare: Callable[[], bool],
     ) -> StoredLog:
         log = await directory.open_log(topic, index, config, topic_id)
-        if log.topic_id != topic_id:
-            await directory.set_stray(topic, index)
+        aside: str | None = None
+        damage: tuple[Damage, ...] = ()
+        if log.topic_id == topic_id:
+            damage = tuple(log.recovery.all_damage)
+        # One that only ends too early will get the rest.
+        has_hole = any(one.offset < log.end_offset for one in damage)
+        if log.topic_id != topic_id or (has_hole and is_spare()):
+            aside = await directory.set_stray(topic, index)
             log = await directory.open_log(topic, index, config, topic_id)
         mark = directory.high_watermarks.get((topic, index), 0)
-        return StoredLog(directory, topic, index, log, mark)
+        return StoredLog(directory, topic, index, log, mark, damage, aside if damage else None)
 
     async def delete(self, stored: StoredLog) -> None:
         """Takes a log out; its files go after file.delete.delay.ms."""

@@ -52,7 +52,6 @@ class Replica:
         "_uncommitted",
         "consumers",
         "core",
-        "damaged",
         "failed",
         "followers",
         "index",
@@ -88,8 +87,6 @@ class Replica:
         self.log: Log = stored.log
         self.core = core
         self.settings = settings
-        # Whether damage was found at start, of which it isn't decided yet what becomes of it.
-        self.damaged = bool(stored.log.recovery.all_damage)
         # True once the disk refused something: the replica answers KAFKA_STORAGE_ERROR.
         self.failed = False
         # True once the broker has another one of the same name, or none.

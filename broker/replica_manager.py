@@ -155,15 +155,6 @@ class ReplicaManager:
             event = self._opening[key] = asyncio.Event()
         return event
 
-    def is_spare(self, replica: Replica) -> bool:
-        """Whether another broker leads, and nobody would have this one lead in its place."""
-        partition = self.image.partition(replica.topic_id, replica.index)
-        if partition is None:
-            return False
-        node_id = self.config.node_id
-        leads = partition.leader not in (NO_LEADER, node_id)
-        return leads and node_id not in (*partition.isr, *partition.elr)
-
     @property
     def under_replicated(self) -> int:
         """Partitions led here whose ISR lacks a replica."""
@@ -344,6 +335,7 @@ class ReplicaManager:
             self._settings(topic).log,
             before.directory_of(self.config.node_id),
             is_new=is_new,
+            is_spare=partial(self._is_spare, topic_id, index),
         )
         if self._is_closed():
             return
@@ -357,6 +349,15 @@ class ReplicaManager:
             return
         self._add(topic, topic_id, index, stored, partition)
 
+    def _is_spare(self, topic_id: UUID, index: int) -> bool:
+        """Whether another broker leads the partition, and nobody would have this one lead it."""
+        partition = self.image.partition(topic_id, index)
+        if partition is None:
+            return False
+        node_id = self.config.node_id
+        leads = partition.leader not in (NO_LEADER, node_id)
+        return leads and node_id not in (*partition.isr, *partition.elr)
+
     def _is_closed(self) -> bool:
         return self._closed
 
@@ -369,16 +370,18 @@ class ReplicaManager:
         partition: PartitionRegistration,
     ) -> None:
         log = stored.log
-        for damage in log.recovery.all_damage:
+        named = {"topic": topic, "partition": index}
+        for damage in stored.damage:
             self._log.error(
                 "log_damaged",
-                topic=topic,
-                partition=index,
                 path=damage.path,
                 position=damage.position,
                 offset=damage.offset,
                 reason=damage.reason,
+                **named,
             )
+        if stored.aside is not None:
+            self._log.warning("log_begins_anew", kept=stored.aside, **named)
         settings = self._settings(topic)
         log.config = settings.log
         core = PartitionCore(

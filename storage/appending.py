@@ -129,11 +129,19 @@ def _refusal(
         return error
 
 
-def first_offset(data: Buffer) -> int | None:
-    """Where the first of a leader's batches begins; None without a whole header. Raises
-    CorruptBatch."""
+def spanning(data: Buffer, start: int) -> int | None:
+    """Where the first of a leader's batches begins, if it is whole and begins before offset `start`
+    but doesn't end there. Raises CorruptBatch."""
     view = memoryview(data).cast("B")
-    return None if len(view) < HEADER_SIZE else _header(view, 0, whole=False).base_offset
+    if len(view) < HEADER_SIZE:
+        return None
+    header = _header(view, 0, whole=False)
+    is_whole = header.length <= len(view)
+    return (
+        header.base_offset
+        if is_whole and header.base_offset < start <= header.last_offset
+        else None
+    )
 
 
 def plan_follower(

@@ -12,7 +12,7 @@ from uuid import UUID
 from sortedcontainers import SortedDict
 
 from storage import names, producer_files, retention, time_lookup
-from storage.appending import AppendInfo, Plan, first_offset, plan_follower, plan_leader
+from storage.appending import AppendInfo, Plan, plan_follower, plan_leader, spanning
 from storage.config import LogConfig
 from storage.epochs import LeaderEpochs
 from storage.errors import LogIsDamaged, OffsetOutOfRange
@@ -157,18 +157,23 @@ class Log:
         there then, and aren't read.
         """
         self._writable()
-        if self.end_offset == self.log_start_offset and not self.config.contiguous:
-            self._make_room_before_start(first_offset(data))
+        start, end = self.log_start_offset, self.end_offset
+        spans = None
+        if start == end and not self.config.contiguous:
+            spans = spanning(data, start)
         plan = plan_follower(
-            data, self.end_offset, self.epochs, self.producers, self.config.contiguous
+            data,
+            end if spans is None else spans,
+            self.epochs,
+            self.producers,
+            self.config.contiguous,
         )
-        return self._write(plan) if plan.placed else None
-
-    def _make_room_before_start(self, base: int | None) -> None:
-        start = self.log_start_offset
-        if base is not None and base < start:
-            self.truncate_and_restart_at(base)
+        if not plan.placed:
+            return None
+        if spans is not None:
+            self.truncate_and_restart_at(spans)
             self.log_start_offset = start
+        return self._write(plan)
 
     def _writable(self) -> None:
         if self.recovery.undecided:
@@ -400,6 +405,10 @@ class Log:
                 index = ActiveIndex(self.config.index_interval_bytes)
             segment.index = index
         end = offset if step is None else min(offset, step.base_offset)
+        if step is None and segment.size < segment.file.size():
+            # What the limit hides is missing: the log ends before it.
+            last = segment.last_header()
+            end = min(end, segment.base_offset if last is None else last.next_offset)
         position = segment.size if step is None else step.position
         segment.file.truncate(position)
         segment.limit = 2**63 - 1
@@ -448,10 +457,15 @@ class Log:
     def truncate_and_restart_at(self, offset: int) -> None:
         """Throw everything away and begin again, empty, at `offset`; then as `truncate_to`."""
         self._drop_leftovers()
-        for segment in self.segments.values():
+        # The newest first: what a crash leaves ends earlier, but begins where it did. And without
+        # room for the new one there would be none at all.
+        for segment in reversed(self.segments.values()):
             self._retire(segment)
         self.segments.clear()
-        self._start_segment(offset)
+        try:
+            self._start_segment(offset)
+        except DiskFull as error:
+            raise DiskError(error.path, error.operation, error.reason) from error
         self.log_start_offset = offset
         self.epochs.clear()
         self.producers.load((), offset)

@@ -2,6 +2,7 @@
 what is missing, and otherwise kept and read around."""
 
 import asyncio
+import random
 from itertools import product
 
 import pytest
@@ -15,7 +16,8 @@ from storage.cleaning.work import Limits, clean
 from storage.config import LogConfig
 from storage.log import Log
 from wire.apis import ErrorCode
-from wire.errors import DamagedFile
+from wire.batch import build_batch
+from wire.errors import DamagedFile, KafkaError
 from world.memory import Media, memory_env
 
 RECORDS = [b"%d" % number for number in range(6)]
@@ -84,7 +86,6 @@ def remove_last(disk, directory):
     [
         *product(["stop_broker", "kill_broker"], [empty, cut, remove]),
         ("stop_broker", remove_first),  # seen where the log was closed in order
-        *product(["stop_broker", "kill_broker"], [remove_last]),
     ],
 )
 def test_a_replica_that_others_lead_fetches_everything_anew(ending, damage):
@@ -145,45 +146,123 @@ def test_the_last_replica_keeps_what_it_has_and_so_do_those_that_follow_it(damag
     asyncio.run(main())
 
 
-def test_who_starts_while_nobody_leads_decides_when_somebody_does():
+@pytest.mark.parametrize("damage", [empty, cut])
+def test_who_starts_while_nobody_leads_keeps_what_it_has(damage):
     async def main():
         async with cluster("/memory", ()) as c:
             directory = await filled(c, (1, 2), per_segment=2)
+            for broker_id in (2, 1):
+                await c.stop_broker(broker_id)
+                c.controller.fence(broker_id)
+            damage(c.media[2].mount(), directory % 2)
+            with capture_logs() as logs:
+                await c.start_broker(2, **KEEP)
+                assert c.brokers[2].replicas.leaders == 0
+                await c.start_broker(1, **KEEP)
+                await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+            told = [one["event"] for one in logs]
+            assert ("log_damaged" in told, "log_begins_anew" in told) == (True, False)
+            c.controller.set_leader("t", 0, 2)
+            await until(lambda: c.brokers[2].replicas.leaders == 1)
+            for broker_id in (1, 2):
+                assert c.brokers[broker_id].replicas.delete_retired_segments() == 0
+            # Others lead at its next start.
+            c.controller.set_leader("t", 0, 1)
             await c.stop_broker(2)
             c.controller.fence(2)
-            await c.stop_broker(1)
-            c.controller.fence(1)
-            remove_first(c.media[2].mount(), directory % 2)
-            await c.start_broker(2, **KEEP)
-            assert c.brokers[2].replicas.leaders == 0
             with capture_logs() as logs:
-                await c.start_broker(1, **KEEP)
+                await c.start_broker(2, **KEEP)
                 await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
             assert "log_begins_anew" in [one["event"] for one in logs]
             c.controller.set_leader("t", 0, 2)
             await until(lambda: c.brokers[2].replicas.leaders == 1)
-            assert c.brokers[1].replicas.delete_retired_segments() == 0
             assert await content(await c.connect(2)) == RECORDS
 
     asyncio.run(main())
 
 
-def test_nothing_is_thrown_away_before_the_leader_has_answered():
+def test_a_log_that_only_ends_too_early_gets_the_rest():
     async def main():
         async with cluster("/memory", ()) as c:
             directory = await filled(c, (1, 2), per_segment=2)
             await c.stop_broker(2)
             c.controller.fence(2)
-            empty(c.media[2].mount(), directory % 2)
-            # Its session isn't over yet.
-            await c.servers[1].close()
+            remove_last(c.media[2].mount(), directory % 2)
             with capture_logs() as logs:
                 await c.start_broker(2, **KEEP)
-                await until(lambda: any(one["event"] == "fetch_failed" for one in logs))
-            assert "log_begins_anew" not in [one["event"] for one in logs]
-            assert log_of(c.brokers[2]).end_offset == len(RECORDS)
+                await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+            told = [one["event"] for one in logs]
+            assert ("log_damaged" in told, "log_begins_anew" in told) == (True, False)
+            c.controller.set_leader("t", 0, 2)
+            await until(lambda: c.brokers[2].replicas.leaders == 1)
+            assert await content(await c.connect(2)) == RECORDS
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_batch_that_a_confused_leader_sends_changes_nothing(first):
+    """Wholly before where an empty log begins, or spoiled."""
+
+    async def main():
+        env = memory_env(1)
+        log = await Log.open(env, "/p", LogConfig(), log_start_offset=1000)
+        sent = bytearray(build_batch([(0, None, b"v", ())] * 3, base_offset=999 if first else 0))
+        if first:
+            sent[-1] ^= 1
+        with pytest.raises(KafkaError):
+            log.append_as_follower(sent)
+        assert (log.log_start_offset, log.end_offset, list(log.segments)) == (1000, 1000, [1000])
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_crash_while_a_log_begins_anew_leaves_its_beginning(seed):
+    """It may end earlier then, and what is missing is fetched."""
+
+    async def main():
+        media = Media()
+        env = memory_env(1, disk=media.mount())
+        log = await Log.open(env, "/p", LogConfig())
+        for number in range(6):
+            log.append_as_leader([bytearray(batch(b"%d" % number))], 1)
+            log.roll()
+        await log.flush()
+        log.truncate_and_restart_at(100)
+        media.lose_power(random.Random(seed))
+        log = await Log.open(memory_env(1, disk=media.mount()), "/p", LogConfig(), recovery_point=6)
+        assert log.log_start_offset in (0, 100)
+        if log.log_start_offset == 0:
+            assert log.end_offset == 6 or log.recovery.all_damage
+
+    asyncio.run(main())
+
+
+def test_what_a_limit_hides_is_not_counted_when_the_log_is_cut_there():
+    async def main():
+        env = memory_env(1)
+        log = await Log.open(env, "/p", LogConfig())
+        for number in range(8):
+            log.append_as_leader([bytearray(batch(b"%d" % number))], 1)
+            if number % 4 == 3:
+                log.roll()
+        await log.close()
+        file = env.disk.open(f"/p/{4:020d}.log")
+        file.pwrite(b"\xff", file.size() // 4 + 16)  # the magic of its second batch
+        log = await Log.open(env, "/p", LogConfig(), clean=True)
+        assert log.recovery.all_damage
+        log.truncate_to(7)
+        assert log.end_offset == 5
+        log.append_as_leader([bytearray(batch(b"again"))], 2)
+        assert values_of(part_of(log, 4)) == [b"4", b"again"]
+
+    asyncio.run(main())
+
+
+def part_of(log, offset):
+    part = log.read(offset, 1 << 20)
+    return part.file.pread(part.length, part.position)
 
 
 def test_a_replica_can_begin_within_a_batch():
