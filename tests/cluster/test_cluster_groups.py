@@ -226,6 +226,10 @@ def test_every_broker_is_restarted_and_members_go_on_where_they_committed(
         alive = list(members)
         try:
             wait_until(lambda: shared_out(alive), "three members share the partitions", 90)
+            # Only then is there something to go on from, whichever of them leaves.
+            wait_until(
+                lambda: len(Progress(members).acknowledged) == PARTITIONS, "each has a commit"
+            )
             for broker in cluster.ids("broker"):
                 cluster.stop(broker)
                 alive.pop(0).leave()
