@@ -20,7 +20,7 @@ from wire.messages import fill, request_module
 
 COMMIT_VERSION, FETCH_VERSION = 7, 5
 TOPIC, PARTITIONS = "offsets-of-many-groups", 10
-# One burst of commits is under way at a time; one group in so many is asked for after the restart,
+# So many commits are under way at a time; one group in so many is asked for after the restart,
 # enough of them to be sure of each of the 50 partitions that hold them.
 BURST, EVERY = 100, 97
 LOAD_LIMIT_S, PAUSE_S = 300.0, 0.05
@@ -28,8 +28,8 @@ SETTLE_LIMIT_S = 400
 SPARE_FILES = 200
 # Fewer have a connection each, as 20,000 files allow it; the figure is for this many.
 PER_MEMBERS = 5_000
-FULL = {"groups": 100_000, "members": 4_700, "beating_s": 15.0}
-QUICK = {"groups": 5_000, "members": 500, "beating_s": 6.0}
+FULL: dict[str, float] = {"groups": 100_000, "members": 4_700, "beating_s": 15.0}
+QUICK: dict[str, float] = {"groups": 5_000, "members": 500, "beating_s": 6.0}
 PROTOCOLS = ("classic", "consumer")
 _KEPT = ("groups/served/load", "groups/served/memory")
 _BEATS = tuple(f"groups/served/heartbeats/{protocol}" for protocol in PROTOCOLS)
@@ -148,14 +148,20 @@ def _commit(caller: Caller, groups: int) -> None:
             "topics": (topic,),
         }
 
-    for first in range(0, groups, BURST):
-        burst = range(first, min(first + BURST, groups))
-        for group in burst:
-            caller.send(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, **commit(group))
-        for group in burst:
-            for one in caller.receive().topics[0].partitions:
-                if one.error_code is not ErrorCode.none:
-                    raise BenchFailed(f"{caller.address}: group-{group}: {one.error_code.name}")
+    # Requests of one connection are answered one after the other, and a commit may be held back for
+    # others to share its append.
+    with ExitStack() as stack:
+        callers = [stack.enter_context(Caller(caller.address)) for _ in range(BURST)]
+        for first in range(0, groups, BURST):
+            burst = list(zip(callers, range(first, min(first + BURST, groups)), strict=False))
+            for one, group in burst:
+                one.send(ApiKey.OFFSET_COMMIT, COMMIT_VERSION, **commit(group))
+            for one, group in burst:
+                for part in one.receive().topics[0].partitions:
+                    if part.error_code is not ErrorCode.none:
+                        raise BenchFailed(
+                            f"{caller.address}: group-{group}: {part.error_code.name}"
+                        )
 
 
 def heartbeats(bench: Bench, *, quick: bool) -> Iterator[Result]:
@@ -191,7 +197,7 @@ def _need_files(count: int) -> None:
         raise BenchFailed(f"{count} open files are needed, {most} allowed (ulimit -Hn)")
 
 
-def _beating(side: Side, protocol: str, run: int, plan: dict[str, Any]) -> float:
+def _beating(side: Side, protocol: str, run: int, plan: dict[str, float]) -> float:
     """Percent of a core for PER_MEMBERS."""
     pids = side.servers.pids()
     name = f"beats-{protocol}-{run}"
