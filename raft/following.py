@@ -81,7 +81,7 @@ def fetch(q: Quorum) -> None:
 
 def _fetch_from(q: Quorum, role: Unattached | Follower) -> int | None:
     """The leader; or anyone who may know of one, while there is none to follow."""
-    if isinstance(role, Follower) and not (role.lost and role.deadline_ms is None):
+    if isinstance(role, Follower) and not (role.lost and q.asks_around):
         return role.leader_id
     asked = [key.node_id for key in q.others()]
     if isinstance(role, Follower) and role.leader_id not in asked:
@@ -107,8 +107,8 @@ def on_fetch_failed(q: Quorum, peer_id: int, request: FetchRequest | FetchSnapsh
         return
     slot.in_flight, slot.next_at_ms = None, q.retry_at_ms()
     role = q.role
-    if isinstance(role, Follower) and role.deadline_ms is None:
-        role.lost = True  # an observer asks the others
+    if isinstance(role, Follower) and q.asks_around:
+        role.lost = True
 
 
 def on_disconnected(q: Quorum, peer_id: int) -> None:
@@ -126,7 +126,7 @@ def leader_lost(q: Quorum, *, stand_at_ms: int) -> None:
     role = q.role
     assert isinstance(role, Follower), role
     role.lost = True
-    if role.deadline_ms is not None:
+    if q.is_voter and role.deadline_ms is not None:
         role.deadline_ms = min(role.deadline_ms, stand_at_ms)
 
 
@@ -188,7 +188,7 @@ def _on_fetch_error(q: Quorum, peer_id: int, slot: FetchSlot, error: ErrorCode) 
 
 def _heard_leader(q: Quorum, role: Follower) -> None:
     role.lost, role.has_fetched = False, True
-    role.deadline_ms = q.now_ms + q.config.fetch_timeout_ms if q.may_stand else None
+    role.deadline_ms = q.fetch_deadline_ms()
     q.failed_elections = 0
 
 

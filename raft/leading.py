@@ -158,10 +158,11 @@ def commit(q: Quorum, role: Leader) -> None:
     Only once a record of this epoch is among it: an older epoch's record may be on a majority
     and still be overwritten (Raft paper §5.4.2, figure 8).
     """
-    ends = [
-        q.log.synced_end if voter_id == q.node_id else role.voters[voter_id].end_offset
-        for voter_id in q.voters.ids
-    ]
+    ends = [progress.end_offset for progress in role.voters.values()]
+    if q.is_voter:
+        ends.append(q.log.synced_end)
+    elif q.voters.get(q.node_id) is not None:
+        ends.append(-1)  # another disk of this node is the voter
     offset = replicated_offset(ends)
     if offset <= role.epoch_start or offset <= q.high_watermark:
         return

@@ -33,7 +33,7 @@ class SnapshotDownload:
 
 @dataclass(slots=True)
 class Unattached:
-    """Knows no leader it could follow. A voter stands at `election_at_ms`; observers never."""
+    """Knows no leader it could follow. Who may stand does so at `election_at_ms`."""
 
     election_at_ms: int | None
     slot: FetchSlot
@@ -90,7 +90,7 @@ class Follower:
     others' pre-votes are granted, and we stand at `deadline_ms` unless a fetch succeeds."""
 
     leader_id: int
-    deadline_ms: int | None  # None: an observer that just follows
+    deadline_ms: int | None  # None: one that may not stand just follows
     slot: FetchSlot
     voter_slot: VoterSlot
     lost: bool = False

@@ -52,7 +52,7 @@ from raft.roles import (
     Unattached,
     VoterSlot,
 )
-from raft.voter_history import VoterHistory
+from raft.voter_history import BOOTSTRAP_OFFSET, VoterHistory
 from raft.voters import ReplicaKey, Voter, VoterSet
 from wire.exits import EXIT_NO_EPOCH_LEFT
 
@@ -90,6 +90,12 @@ class QuorumConfig:
     @property
     def check_quorum_ms(self) -> int:
         return self.fetch_timeout_ms * 3 // 2
+
+    @property
+    def outsider_wait_ms(self) -> int:
+        """How long nobody has led when one that isn't a voter stands: long after voters that can
+        elect one of themselves have done so."""
+        return 5 * self.fetch_timeout_ms
 
     @property
     def announce_interval_ms(self) -> int:
@@ -159,18 +165,33 @@ class Quorum:
 
     @property
     def may_stand(self) -> bool:
-        stands = self.is_voter or self._is_leaving_voters
+        stands = self.is_voter or self.is_outsider
         return stands and self.needs_end is None and not self.leaving
 
     @property
-    def _is_leaving_voters(self) -> bool:
-        """Whether a set that leaves us out is in force, but not known to be committed. Whoever
-        holds such a record may be the only one who can be elected (Ongaro's dissertation, 4.2.2):
-        it stands, without a vote for itself."""
-        changed_at = self.history.voters_offset
-        if not self.can_vote or changed_at is None or changed_at < self.high_watermark:
+    def is_outsider(self) -> bool:
+        """Whether we are a controller that the voter set of its log leaves out.
+
+        Such a one stands too, late and without a vote for itself. The latest log has to win an
+        election, and only an outsider may have it: a leader removed it and crashed (Ongaro's
+        dissertation, 4.2.2), or lost what none but outsiders had fetched, while a voter whose set
+        counts one of them in, uncommitted, needs its vote. Whoever has the latest log among the
+        healthy is granted a vote by each of them, so somebody can always be elected. An outsider
+        leads until something of its epoch is committed; then any voter of a majority can follow it.
+
+        Configured voters never change, so there the leader of a quorum is always one of them; and
+        who has only what its disk was formatted with has no log to be followed for.
+        """
+        known_at = self.history.voters_offset
+        if self.is_voter or not self.can_vote or known_at is None:
             return False
-        return any(v.contains(self.key) for v in self.history.maybe_committed(self.high_watermark))
+        return known_at > BOOTSTRAP_OFFSET
+
+    @property
+    def asks_around(self) -> bool:
+        """Whether we look for another leader as soon as we can't reach ours, as those do who
+        won't soon stand themselves."""
+        return not (self.is_voter and self.may_stand)
 
     @property
     def told_leader_id(self) -> int:
@@ -212,6 +233,13 @@ class Quorum:
         timeout_ms = self.config.election_timeout_ms
         return self.chance.randrange(timeout_ms, 2 * timeout_ms)
 
+    def fetch_deadline_ms(self) -> int | None:
+        """When a follower stands, if it may, unless a fetch succeeds before."""
+        if not self.may_stand:
+            return None
+        config = self.config
+        return self.now_ms + (config.fetch_timeout_ms if self.is_voter else config.outsider_wait_ms)
+
     def random_lost_leader_wait_ms(self) -> int:
         return self.chance.randint(0, self.config.lost_leader_wait_max_ms)
 
@@ -244,8 +272,6 @@ class Quorum:
         assert self.high_watermark < offset <= self.log.end, (self.high_watermark, offset)
         self.high_watermark = offset
         self.emit(HighWatermarkAdvanced(offset))
-        if not self.is_voter:
-            self._stand_or_not(self.voters)
 
     def adopt_voters(self) -> None:
         """Let the latest voter set of the log be in force, after the log has changed."""
@@ -255,28 +281,30 @@ class Quorum:
             return
         self._kraft_version = level
         self.voters = self.history.voters
+        was_voter, could_stand = self.is_voter, self.may_stand
         self.is_voter = self.can_vote and self.voters.contains(self.key)
         self.emit(VotersInForce(self.voters, level))
-        self._stand_or_not(before)
+        role = self.role
+        if (was_voter, could_stand) != (self.is_voter, self.may_stand):
+            self._wait_to_stand()
+        elif isinstance(role, Prospective | Candidate):
+            self._adapt_ballot(role.ballot, before)
 
-    def _stand_or_not(self, before: VoterSet) -> None:
-        """Whether we may stand in elections may have changed, or who votes in them."""
+    def _wait_to_stand(self) -> None:
+        """Whether we may stand in elections has changed, or whether as a voter."""
         role = self.role
         if isinstance(role, Follower):
-            if not self.may_stand:
-                role.deadline_ms = None
-            elif role.deadline_ms is None:
-                role.deadline_ms = self.now_ms + self.config.fetch_timeout_ms
+            role.deadline_ms = self.fetch_deadline_ms()
         elif isinstance(role, Unattached):
-            if not self.may_stand:
-                role.election_at_ms = None
-            elif role.election_at_ms is None:
-                role.election_at_ms = self._election_deadline_ms()
+            role.election_at_ms = self._election_at_ms()
         elif isinstance(role, Prospective | Candidate):
-            if self.may_stand:
-                self._adapt_ballot(role.ballot, before)
-            else:
-                self.become_unattached(self.epoch)
+            self.become_unattached(self.epoch, election_at_ms=self._election_at_ms())
+
+    def _election_at_ms(self) -> int | None:
+        """When one that follows nobody stands, if it may, after a full wait."""
+        if not self.may_stand:
+            return None
+        return self._election_deadline_ms() + (0 if self.is_voter else self.config.outsider_wait_ms)
 
     def _adapt_ballot(self, ballot: Ballot, before: VoterSet) -> None:
         """Votes of voters that another has replaced don't count; the new ones are asked."""
@@ -294,11 +322,7 @@ class Quorum:
         if self.needs_end is None or self.log.synced_end < self.needs_end:
             return
         self.needs_end = None
-        role = self.role
-        if self.may_stand and isinstance(role, Follower):
-            role.deadline_ms = self.now_ms + self.config.fetch_timeout_ms
-        elif self.may_stand and isinstance(role, Unattached):
-            role.election_at_ms = self._election_deadline_ms()
+        self._wait_to_stand()
 
     def _switch(self, role: Role) -> None:
         assert type(role) in _TRANSITIONS[type(self.role)], (self.role, role)
@@ -345,12 +369,15 @@ class Quorum:
 
         By default one who was about to stand keeps that time, so that a peer that cannot win
         doesn't hold it up; who has just voted, or followed or led before, waits a full timeout.
+        One that isn't a voter has nothing to stand for sooner.
         """
         assert self.epoch <= epoch <= MAX_EPOCH, (epoch, self.epoch)
         if election_at_ms is None and voted is None:
             election_at_ms = self._pending_election_at_ms()
+        elif not self.is_voter:
+            election_at_ms = None
         if election_at_ms is None:
-            election_at_ms = self.now_ms + self.random_election_timeout_ms()
+            election_at_ms = self._election_at_ms()
         if epoch > self.epoch:
             self.epoch, self.voted, self.leader_id = epoch, None, NO_LEADER
             self.leader_address = None
@@ -387,9 +414,9 @@ class Quorum:
             self.leader_address = address
         self.leader_id = leader_id
         lost = lost_until_ms is not None
-        deadline_ms = lost_until_ms if lost else self.now_ms + self.config.fetch_timeout_ms
-        if not self.may_stand:
-            deadline_ms = None
+        deadline_ms = self.fetch_deadline_ms()
+        if lost and self.is_voter and self.may_stand:
+            deadline_ms = lost_until_ms
         download = self.download
         if download is not None and download.leader_id != leader_id and not download.freezing:
             self.download = None
@@ -474,10 +501,10 @@ class Quorum:
         if isinstance(role, Leader):
             assert self.leader_id == self.node_id, self.describe()
             assert self.voted == self.key, self.describe()
-            # One that has removed itself leads on until that is committed.
+            # One that isn't a voter leads until its epoch, or its own removal, is committed.
             changed_at = self.history.voters_offset
             uncommitted = changed_at is not None and changed_at >= self.high_watermark
-            assert self.is_voter or uncommitted, self.describe()
+            assert self.is_voter or uncommitted or not role.committed_in_epoch, self.describe()
         elif isinstance(role, Candidate):
             assert self.voted == self.key, self.describe()
             assert self.leader_id == NO_LEADER, self.describe()

@@ -231,8 +231,8 @@ def on_abandoned(q: Quorum, token: int) -> None:
 
 
 def advance(q: Quorum) -> None:
-    """Take the change under way as far as it goes now; a leader that is no voter any more resigns
-    once that is committed."""
+    """Take the change under way as far as it goes now; a leader that isn't a voter resigns once
+    that, and something of its epoch, is committed."""
     role = q.role
     if not isinstance(role, Leader) or (role.change is None and q.is_voter):
         return
@@ -244,8 +244,7 @@ def advance(q: Quorum) -> None:
     change = role.change
     if change is not None and change.deadline_ms is not None and change.deadline_ms <= q.now_ms:
         _end(q, role, ErrorCode.request_timed_out, _why_late(q, change))
-    removed_at = q.history.voters_offset
-    if not q.is_voter and removed_at is not None and removed_at < q.high_watermark:
+    if not q.is_voter and role.committed_in_epoch and _uncommitted(q) is None:
         step_down(q, role)
 
 

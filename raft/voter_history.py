@@ -48,14 +48,6 @@ class VoterHistory:
         """The set in force for one whose log ends at `offset`."""
         return next((voters for at, voters in reversed(self._voters) if at < offset), self.static)
 
-    def maybe_committed(self, high_watermark: int) -> list[VoterSet]:
-        """The sets of which any may be the last committed one: that which is known to be, and
-        those behind it."""
-        return [
-            self.voters_before(high_watermark),
-            *(voters for at, voters in self._voters if at >= high_watermark),
-        ]
-
     def kraft_version_before(self, offset: int) -> int:
         """The level for one whose log ends at `offset`."""
         return next((level for at, level in reversed(self._versions) if at < offset), 0)

@@ -21,9 +21,9 @@ def _report(total):
 
 
 def test_rules_hold_in_a_few_seeds():
-    total = run_seeds(range(60))
+    total = run_seeds(range(100))
     _report(total)
-    assert total["events"] >= 60 * EVENTS_MIN
+    assert total["events"] >= 100 * EVENTS_MIN
     assert total["runs with election and crash"] >= 0.95 * total["runs"]
     for name in (
         "truncations", "snapshots fetched", "reads confirmed", "damages", "voters added",

@@ -60,7 +60,7 @@ def test_a_set_that_is_cut_off_the_log_has_never_been():
 def test_a_replica_made_a_voter_stands_when_its_leader_is_lost():
     """Voter set: from its record on, the new voter has a voter's duties."""
     core = following((2, 3), node_id=1, own=voter(1))
-    assert core.q.role.deadline_ms is None, "an observer never stands"
+    assert core.q.role.deadline_ms is None, "an observer of no leader's voters never stands"
     core.fetched(records=with_voters(3, 1, 1, 2, 3), high_watermark=3)
     core.sync()
     assert core.q.role.deadline_ms == core.now_ms + core.q.config.fetch_timeout_ms
@@ -68,16 +68,15 @@ def test_a_replica_made_a_voter_stands_when_its_leader_is_lost():
     assert core.role == "Prospective"
 
 
-def test_a_removed_voter_follows_on_and_never_stands():
-    """Removing voters: with its record it counts no more; once that is committed it never stands
-    again."""
+def test_a_removed_voter_follows_on_and_stands_late():
+    """Removing voters: with its record it counts no more, and leaves elections to the voters."""
     core = following()
     core.fetched(records=with_voters(3, 1, 2, 3), high_watermark=3)
     assert not core.q.is_voter
     core.sync()
     core.fetched(high_watermark=5)
-    assert core.q.role.deadline_ms is None
-    core.pass_ms(60_000)
+    assert core.q.role.deadline_ms == core.now_ms + core.q.config.outsider_wait_ms
+    core.pass_ms(core.q.config.outsider_wait_ms - 1)
     assert core.role == "Follower"
     assert not core.sent(VoteRequest)
 
@@ -92,7 +91,7 @@ def test_a_candidate_that_is_no_voter_of_its_new_log_gives_up():
     assert core.role == "Prospective"
     core.tell(SnapshotFrozen(OffsetAndEpoch(9, 1), True, at(8, 2, 3)))
     assert core.role == "Unattached"
-    assert core.q.role.election_at_ms is None
+    assert core.q.role.election_at_ms >= core.now_ms + core.q.config.outsider_wait_ms
     assert core.q.voters.ids == (2, 3)
 
 
