@@ -4,7 +4,14 @@ import shutil
 import threading
 
 import pytest
-from dynamic_quorum import Node, controllers, ours, picture, replicas_of
+from dynamic_quorum import (
+    Node,
+    controllers,
+    ours,
+    picture,
+    remove_itself_and_crash,
+    replicas_of,
+)
 from waiting import wait_until
 
 from admin.client import AdminClient
@@ -129,3 +136,18 @@ def test_controllers_come_go_and_lose_a_disk_while_topics_are_created(tmp_path):
         with AdminClient([three.admin], timeout_ms=10_000) as admin:
             kept = dict.fromkeys(admin.list_topics())
         assert [name for name in creator.created if name not in kept] == []
+
+
+def test_a_leader_that_removed_itself_and_crashed_is_elected_once_more(tmp_path):
+    """It alone has the latest log. It hands that on, late, and is no voter any more."""
+    with controllers(tmp_path, 2) as (one, two):
+        one.format("--standalone")
+        two.format("--no-initial-controllers")
+        one.start()
+        two.start()
+        wait_for(one, voters=[one], observers=[two])
+        ours(["quorum", "add-voter", "2", "--admin", one.admin])
+        assert wait_for(two, voters=[one, two]) == 1
+        remove_itself_and_crash(one, two)
+        one.start()
+        assert wait_for(two, voters=[two], observers=[one]) == 2

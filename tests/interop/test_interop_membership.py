@@ -7,7 +7,15 @@ import shutil
 import jvm_node
 import kafka_jvm
 import pytest
-from dynamic_quorum import CLUSTER_ID, Controller, controllers, ours, picture, replicas_of
+from dynamic_quorum import (
+    CLUSTER_ID,
+    Controller,
+    controllers,
+    ours,
+    picture,
+    remove_itself_and_crash,
+    replicas_of,
+)
 from waiting import wait_until
 
 pytestmark = pytest.mark.interop
@@ -235,3 +243,20 @@ def test_a_static_quorum_of_both_kinds_becomes_a_dynamic_one(leads, follows, tmp
         gone = made[leader - 1]
         left = [node for node in made if node is not gone]
         assert wait_for(tools, left[0], door, voters=left, observers=[gone]) != leader
+
+
+@pytest.mark.ci
+def test_a_jvm_voter_elects_one_of_ours_that_is_no_voter_any_more(tmp_path, tools):
+    """Ours removed itself and crashed, and alone has the latest log: it stands late, and the JVM
+    follows it until it has that."""
+    with quorum(tmp_path, 2) as (one, two):
+        one.format(OURS, "--standalone")
+        two.format(JVM, "--no-initial-controllers")
+        one.start(OURS)
+        two.start(JVM)
+        wait_for(tools, one, one, voters=[one], observers=[two])
+        tool(tools, one, "--command-config", two.config, "add-controller")
+        wait_for(tools, one, one, voters=[one, two])
+        remove_itself_and_crash(one, two)
+        one.start(OURS)
+        assert wait_for(tools, two, one, voters=[two], observers=[one]) == 2

@@ -3,10 +3,16 @@
 import contextlib
 import json
 import re
+import signal
 import subprocess
 import sys
 
+import pytest
+from waiting import wait_until
+
+from admin.client import AdminClient
 from pykraft.ports import free_ports
+from wire.errors import KafkaError
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 TIMES = {
@@ -121,6 +127,22 @@ def picture(door):
         return sorted((one["id"], one["directory"]) for one in told[name])
 
     return told["leader"], replicas("voters"), replicas("observers")
+
+
+def remove_itself_and_crash(leader, other):
+    """The leader of a set of two writes down that it is no voter, and is killed before the other,
+    which stands still meanwhile, has that."""
+    removed = f'{{"voters": ["{other.id}:{other.directory}"]'
+    with AdminClient([leader.admin], timeout_ms=20_000) as admin:
+        assert admin.describe_quorum()["leader"] == leader.id
+        other.process.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(KafkaError):
+                admin.remove_voter(leader.id, leader.directory, timeout_ms=1_000)
+            wait_until(lambda: removed in leader.log.read_text(), "a set without the leader", 30)
+            leader.kill()
+        finally:
+            other.process.send_signal(signal.SIGCONT)
 
 
 def replicas_of(nodes):
