@@ -29,9 +29,19 @@ class NoRoom(Exception):
 
 class StoredLog:
     """An open log and where it is. `high_watermark` is what the last checkpoint said, `damage` what
-    was found missing; where it was set aside for that, and another one begun, `aside` is where."""
+    was found missing; where it was set aside for that, and another one begun, `aside` is where.
+    `absent`: how far a log of this name was synced that should be here, and isn't; or None."""
 
-    __slots__ = ("aside", "damage", "directory", "high_watermark", "index", "log", "topic")
+    __slots__ = (
+        "absent",
+        "aside",
+        "damage",
+        "directory",
+        "high_watermark",
+        "index",
+        "log",
+        "topic",
+    )
 
     def __init__(
         self,
@@ -50,6 +60,7 @@ class StoredLog:
         self.high_watermark = high_watermark
         self.damage = damage
         self.aside = aside
+        self.absent: int | None = None
 
     @property
     def directory_id(self) -> UUID | None:
@@ -144,7 +155,7 @@ class LogStore:
             raise DirectoryOffline(f"the log directory of {topic}-{index} is offline")
         self._opening[directory.path] = self._opening.get(directory.path, 0) + 1
         try:
-            return await self._open_in(directory, topic, topic_id, index, config, is_spare)
+            stored = await self._open_in(directory, topic, topic_id, index, config, is_spare)
         except DiskError as error:
             if isinstance(error, DiskFull) and self.is_last(directory):
                 raise NoRoom(str(error)) from error
@@ -152,6 +163,9 @@ class LogStore:
             raise DirectoryOffline(str(error)) from error
         finally:
             self._opening[directory.path] -= 1
+        absent = directory.absent.pop((topic, index), None)
+        stored.absent = None if is_new else absent
+        return stored
 
     async def _open_in(
         self,

@@ -382,6 +382,8 @@ class ReplicaManager:
             )
         if stored.aside is not None:
             self._log.warning("log_begins_anew", kept=stored.aside, **named)
+        if stored.absent is not None:
+            self._log.warning("log_absent", recovery_point=stored.absent, **named)
         settings = self._settings(topic)
         log.config = settings.log
         core = PartitionCore(

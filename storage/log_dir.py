@@ -46,7 +46,9 @@ class LogDirectory:
     `meta`: the content of meta.properties, None if there is none yet. `was_clean`: the last
     stop left the clean shutdown marker; `previous_broker_epoch` is the epoch in it.
     `high_watermarks`: as of the last stop. `damaged`: side files that could not be read; they
-    count as absent, and what they held is derived again.
+    count as absent, and what they held is derived again. `absent`: the recovery points of
+    partitions without a directory: a deletion may have been cut short by a crash, or somebody has
+    removed it.
     """
 
     def __init__(self, env: Env, path: str, lock: Lock) -> None:
@@ -58,6 +60,7 @@ class LogDirectory:
         self.high_watermarks: dict[TopicPartition, int] = {}
         self.logs: dict[TopicPartition, Log] = {}
         self.damaged: list[DamagedFile] = []
+        self.absent: dict[TopicPartition, int] = {}
         self._lock = lock
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -71,8 +74,10 @@ class LogDirectory:
         self._has_marker = False
         self._marker = asyncio.Lock()
         self._writing: dict[str, asyncio.Event] = {}
-        # Partitions taken out that the checkpoint files on the disk may still name.
-        self._gone: dict[TopicPartition, None] = {}
+        # Partitions that aren't here and that the checkpoint files on the disk may still name: a
+        # number, for one may be made and taken out again while the files are written.
+        self._gone: dict[TopicPartition, int] = {}
+        self._gone_count = 0
 
     @classmethod
     async def open(cls, env: Env, path: str) -> LogDirectory:
@@ -110,9 +115,41 @@ class LogDirectory:
             self.was_clean = self._has_marker = True
             self.previous_broker_epoch = clean_shutdown.decode(marker)
         now_ms = self.env.clock.now_ms()
-        for name in disk.list_dir(self.path):
+        listed = dict.fromkeys(disk.list_dir(self.path))
+        for name in listed:
             if names.is_marked_dir(name, "delete"):
                 self._doomed.append((now_ms, self._file(name)))
+        for key in [key for offsets in self._offsets() for key in offsets]:
+            if key != METADATA_PARTITION and names.partition_dir(*key) not in listed:
+                if key in self._recovery_points:
+                    self.absent[key] = self._recovery_points[key]
+                self._forget(key)
+
+    def _offsets(self) -> tuple[dict[TopicPartition, int], ...]:
+        return (
+            self._recovery_points,
+            self._log_starts,
+            self._cleaned_offsets,
+            self.high_watermarks,
+        )
+
+    def _forget(self, key: TopicPartition) -> None:
+        """A partition isn't here: what the files say of it is about no later one of its name."""
+        self._gone_count += 1
+        self._gone[key] = self._gone_count
+        for offsets in self._offsets():
+            offsets.pop(key, None)
+
+    async def _write_without_gone(self) -> None:
+        """Take those that aren't here out of the files, durably."""
+        gone = dict(self._gone)
+        await self.write_recovery_points()
+        await self.write_log_starts()
+        await self.write_cleaned_offsets()
+        await self.write_high_watermarks(self.high_watermarks)
+        for key, number in gone.items():
+            if self._gone.get(key) == number:
+                del self._gone[key]
 
     async def _take_marker_off(self) -> None:
         """From the first touch on, a stop without a word is not a clean one; nor is it before this
@@ -171,12 +208,7 @@ class LogDirectory:
         path = self.partition_path(topic, partition)
         is_new = not self.env.disk.is_dir(path)
         if is_new and key in self._gone:
-            # What the files say of an earlier partition of this name is not about this one.
-            await self.write_recovery_points()
-            await self.write_log_starts()
-            await self.write_cleaned_offsets()
-            await self.write_high_watermarks(self.high_watermarks)
-            self._gone.clear()
+            await self._write_without_gone()
         clean = self.was_clean and not is_new and key not in self._opened
         self._opened[key] = False
         if not clean and not is_new:
@@ -225,15 +257,7 @@ class LogDirectory:
         target = self._file(names.marked_dir(topic, partition, token, mark))
         self.env.disk.rename(self.partition_path(topic, partition), target)
         await self.env.disk.sync_dir(self.path)
-        key = (topic, partition)
-        self._gone[key] = None
-        for offsets in (
-            self._recovery_points,
-            self._log_starts,
-            self._cleaned_offsets,
-            self.high_watermarks,
-        ):
-            offsets.pop(key, None)
+        self._forget((topic, partition))
         return target
 
     async def delete_due(self, now_ms: int) -> int:

@@ -358,3 +358,86 @@ def test_a_recovery_is_broken_off_between_two_slices(monkeypatch):
         assert read_all(log) == whole
 
     run(main())
+
+
+@pytest.mark.parametrize("cut_short", ["before the files", "between the files"])
+def test_what_checkpoints_say_of_a_log_that_is_gone_is_about_no_later_one(cut_short):
+    """A topic is deleted, the broker killed before the checkpoints are written once more, and the
+    topic made anew: its records are no old topic's deleted ones."""
+
+    async def main():
+        media = Media()
+        env = memory_env(disk=media.mount())
+        directory = await LogDirectory.open(env, "/d")
+        log = await directory.open_log("t", 0, CONFIG, TOPIC_ID)
+        log.append_as_leader([batch(10)], 0)
+        log.advance_log_start(5)
+        log.cleaned_to = 7
+        await directory.flush_all()
+        await directory.write_cleaned_offsets()
+        await directory.write_high_watermarks({("t", 0): 10})
+        await directory.delete_log("t", 0, delay_ms=10)
+        if cut_short == "between the files":
+            await directory.write_recovery_points()
+        media.kill()
+        for _ in range(2):
+            directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+            assert directory.high_watermarks == {}
+            log = await directory.open_log("t", 0, CONFIG, UUID(int=600))
+            assert log.recovery.damage is None
+            assert (log.log_start_offset, log.cleaned_to) == (0, 0)
+            if not log.end_offset:
+                log.append_as_leader([batch(3)], 0)
+                whole = read_all(log)
+            assert read_all(log) == whole
+            media.kill()
+        for name in ("recovery-point", "log-start", "replication", "cleaner"):
+            data = media.mount().read_bytes(f"/d/{name}-offset-checkpoint")
+            assert data == b"0\n0\n", name
+
+    run(main())
+
+
+def test_a_log_that_is_taken_out_while_the_files_are_written_is_taken_out_of_them_too(monkeypatch):
+    async def main():
+        media = Media()
+        env = memory_env(disk=media.mount())
+        directory = await LogDirectory.open(env, "/d")
+        for topic in ("t", "u"):
+            log = await directory.open_log(topic, 0, CONFIG, TOPIC_ID)
+            log.append_as_leader([batch(10)], 0)
+        await directory.flush_all()
+        await directory.delete_log("t", 0, delay_ms=10)
+        write_last = directory.write_high_watermarks
+
+        async def meanwhile(offsets):
+            await directory.delete_log("u", 0, delay_ms=10)
+            await write_last(offsets)
+
+        monkeypatch.setattr(directory, "write_high_watermarks", meanwhile)
+        await directory.open_log("t", 0, CONFIG, UUID(int=600))
+        monkeypatch.undo()
+        log = await directory.open_log("u", 0, CONFIG, UUID(int=601))
+        media.kill()
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        log = await directory.open_log("u", 0, CONFIG)
+        assert log.recovery.damage is None
+
+    run(main())
+
+
+def test_a_directory_that_is_gone_while_checkpoints_name_it_is_remembered():
+    async def main():
+        media = Media()
+        directory = await LogDirectory.open(memory_env(disk=media.mount()), "/d")
+        log = await directory.open_log("t", 0, CONFIG, TOPIC_ID)
+        log.append_as_leader([batch(10)], 0)
+        await directory.close()
+        disk = media.mount()
+        disk.remove_tree("/d/t-0")
+        directory = await LogDirectory.open(memory_env(disk=disk), "/d")
+        assert directory.absent == {("t", 0): 10}
+        log = await directory.open_log("t", 0, CONFIG, TOPIC_ID)
+        assert log.recovery.damage is None
+
+    run(main())
