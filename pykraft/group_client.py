@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from broker.groups.consumer.embedded import read_assignment
 from net.errors import UnsupportedVersion
 from pykraft.broker_client import EARLIEST, LATEST, Broker, BrokerClient, Build, Place
 from wire.apis import ApiKey
+from wire.consumer_protocol import read_assignment
 from wire.errors import DecodeError, ErrorCode, KafkaError
 from wire.messages import fill
 

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from consumer_scene import topic_id
+from subscriptions import subscription
 
 from broker.groups import events as e
-from broker.groups.consumer.embedded import read_assignment, write_assignment
+from wire.consumer_protocol import read_assignment, write_assignment
 from wire.errors import ErrorCode
-from wire.messages import encode_body
 
-VERSION = b"\0\3"
 _COME_AGAIN = (ErrorCode.rebalance_in_progress, ErrorCode.not_coordinator, ErrorCode.none)
-
-
-def subscription(*topics, owned=()):
-    """A consumer's metadata, version 3; `owned` are partitions of topic t."""
-    from kio.schema.consumer_protocol_subscription.v3 import data
-
-    partitions = (data.TopicPartition(topic="t", partitions=tuple(owned)),) if owned else ()
-    return VERSION + encode_body(
-        data.ConsumerProtocolSubscription(
-            topics=topics, user_data=None, owned_partitions=partitions, rack_id=None
-        )
-    )
 
 
 class EagerConsumer:

@@ -15,12 +15,6 @@ from broker.groups.classic import Rebalances
 from broker.groups.classic_group import CONSUMER_PROTOCOL, ClassicGroup, State
 from broker.groups.classic_group import Member as ClassicMember
 from broker.groups.consumer.assignors import Partitions
-from broker.groups.consumer.embedded import (
-    Subscription,
-    read_assignment,
-    read_subscription,
-    write_assignment,
-)
 from broker.groups.consumer.group import NEVER, ConsumerGroup
 from broker.groups.consumer.member import Member, since
 from broker.groups.consumer.records import (
@@ -36,6 +30,12 @@ from broker.groups.consumer.topics import Topics
 from broker.groups.context import Context
 from broker.groups.events import Protocol
 from broker.groups.refusals import append_error
+from wire.consumer_protocol import (
+    Subscription,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 from wire.errors import DecodeError, ErrorCode
 from wire.group_records import ClassicMemberMetadata, ClassicProtocol, GroupKey, GroupMetadataKey
 

@@ -2,35 +2,22 @@
 
 import pytest
 from consumer_scene import AWAY, ConsumerScene, topic_id
+from subscriptions import subscription
 
 from broker.groups import events as e
 from broker.groups.classic_group import ClassicGroup
-from broker.groups.consumer.embedded import read_assignment, read_subscription, write_assignment
 from broker.groups.consumer.group import ConsumerGroup
-from wire.errors import DecodeError, ErrorCode
+from wire.consumer_protocol import read_assignment, write_assignment
+from wire.errors import ErrorCode
 from wire.group_records import decode
-from wire.messages import encode_body
 
 T = topic_id("t")
-SUBSCRIPTION_VERSION = b"\0\3"
 
 
 def scene(**settings):
     it = ConsumerScene(group_initial_rebalance_delay_ms=0, **settings)
     it.know(t=4, u=2)
     return it
-
-
-def subscription(*topics, owned=(), rack_id=None):
-    """A consumer's metadata, version 3; `owned` are partitions of topic t."""
-    from kio.schema.consumer_protocol_subscription.v3 import data
-
-    partitions = (data.TopicPartition(topic="t", partitions=tuple(owned)),) if owned else ()
-    return SUBSCRIPTION_VERSION + encode_body(
-        data.ConsumerProtocolSubscription(
-            topics=topics, user_data=None, owned_partitions=partitions, rack_id=rack_id
-        )
-    )
 
 
 class OldConsumer:
@@ -448,19 +435,6 @@ def test_commits_of_old_consumers_tell_of_generations():
     old.join()
     assert it.commit_offset(1, member_id=old.member_id, generation=9).name == "illegal_generation"
     assert it.commit_offset(1, member_id=old.member_id, generation=3).name == "none"
-
-
-def test_embedded_bytes():
-    metadata = subscription("a", "b", owned=(3, 1), rack_id="r")
-    assert read_subscription(metadata) == (3, ("a", "b"), (("t", (3, 1)),), "r")
-    # What a newer consumer writes begins the same.
-    assert read_subscription(b"\0\x09" + metadata[2:] + b"more") == read_subscription(metadata)
-    assert read_assignment(b"") == ({}, b"")
-    for version in range(5):
-        assert read_assignment(write_assignment(version, {"t": (1, 2)})).partitions == {"t": (1, 2)}
-    for wrong in (b"\0", b"\xff\xff", metadata[:-3], b"\0\1\x7f\xff\xff\xff"):
-        with pytest.raises(DecodeError):
-            read_subscription(wrong)
 
 
 def test_a_classic_group_again_is_one_protocol_to_all_that_are_told():
