@@ -4,6 +4,7 @@ Members of the classic protocol here are cooperative consumers: they say which p
 """
 
 from consumer_group_story import LEAVES, LEAVES_FOR_A_WHILE, beat, joins
+from subscriptions import subscription
 
 from wire.apis import ApiKey
 from wire.messages import encode_body
@@ -13,35 +14,17 @@ NEW = "NNNNNNNNQACNNNNNNNNNNN"
 SECOND = "OOOOOOOOQACOOOOOOOOOOO"
 
 
-def _partitions(data, partitions):
-    return (data.TopicPartition(topic="t", partitions=tuple(partitions)),) if partitions else ()
-
-
-def subscription(*owned):
-    from kio.schema.consumer_protocol_subscription.v3 import data
-
-    return b"\0\3" + encode_body(
-        data.ConsumerProtocolSubscription(
-            topics=("t",),
-            user_data=None,
-            owned_partitions=_partitions(data, owned),
-            rack_id=None,
-        )
-    )
-
-
 def assignment(*partitions):
     from kio.schema.consumer_protocol_assignment.v3 import data
 
+    given = (data.TopicPartition(topic="t", partitions=partitions),) if partitions else ()
     return b"\0\3" + encode_body(
-        data.ConsumerProtocolAssignment(
-            assigned_partitions=_partitions(data, partitions), user_data=None
-        )
+        data.ConsumerProtocolAssignment(assigned_partitions=given, user_data=None)
     )
 
 
 async def old_joins(t, what, group, member, *owned, **more):
-    protocols = more.pop("protocols", (("sticky", subscription(*owned)),))
+    protocols = more.pop("protocols", (("sticky", subscription("t", owned=owned)),))
     return await t.join(what, OLD, group, member, protocols=protocols, **more)
 
 
@@ -109,7 +92,7 @@ async def up_and_down(t):
 
 async def strangers(t, group):
     """Joins that a consumer group refuses."""
-    await old_joins(t, "another assignor", group, "", protocols=(("x", subscription()),))
+    await old_joins(t, "another assignor", group, "", protocols=(("x", subscription("t")),))
     await old_joins(t, "no consumer", group, "", protocol_type="connect")
     await old_joins(t, "no subscription", group, "old", protocols=(("sticky", b"\0"),))
     await old_joins(t, "too short a session", group, "", timeout_ms=1)
