@@ -11,6 +11,7 @@ import uuid
 import pytest
 import traffic
 from foreign_clients import ForeignClient
+from group_member import NODE_SETTINGS
 from waiting import wait_until
 
 from pykraft.testing import Cluster
@@ -21,14 +22,6 @@ CI = os.environ.get("CI") == "true"
 PARTITIONS = 6
 COUNT = 3000 if CI else 600
 WAIT_S = 90
-# Sessions as short as the members' own, so that a killed one is missed soon.
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": 500,
-    "group.consumer.session.timeout.ms": 6000,
-    "group.consumer.min.session.timeout.ms": 1000,
-    "group.consumer.heartbeat.interval.ms": 500,
-    "group.consumer.min.heartbeat.interval.ms": 100,
-}
 ci = pytest.mark.ci
 STORIES = [
     pytest.param("franz-go", "cooperative-sticky", id="franz-go", marks=ci),
@@ -50,7 +43,7 @@ STATIC = [
 
 @pytest.fixture(scope="module")
 def one_cluster():
-    with Cluster(brokers=3, controllers=1, properties=SETTINGS) as cluster:
+    with Cluster(brokers=3, controllers=1, properties=NODE_SETTINGS) as cluster:
         yield cluster
 
 

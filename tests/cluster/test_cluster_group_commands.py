@@ -6,23 +6,18 @@ import uuid
 import pytest
 from clusters import running_cluster
 from confluent_kafka import Producer
-from group_member import Member
+from group_member import NODE_SETTINGS, Member
 from waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
 PARTITIONS = 3
 RECORDS = 60
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": 500,
-    "group.consumer.min.session.timeout.ms": 1000,
-    "group.consumer.session.timeout.ms": 6000,
-}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    with running_cluster(tmp_path_factory.mktemp("group-commands"), 1, 2, SETTINGS) as cluster:
+    with running_cluster(tmp_path_factory.mktemp("group-commands"), 1, 2, NODE_SETTINGS) as cluster:
         yield cluster
 
 

@@ -14,25 +14,18 @@ from clusters import running_cluster
 from commit_judge import Progress
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from group_member import Member
+from group_member import NODE_SETTINGS, Member
 from waiting import NotInTime, wait_until
 
 pytestmark = pytest.mark.cluster
 
 GATHERING = Path(__file__).resolve().parents[2] / "scripts" / "benchmarks" / "gathering.py"
 PARTITIONS = 6
-SETTINGS = {
-    "group.initial.rebalance.delay.ms": 500,
-    "group.consumer.min.session.timeout.ms": 1000,
-    "group.consumer.session.timeout.ms": 6000,
-    "group.consumer.min.heartbeat.interval.ms": 100,
-    "group.consumer.heartbeat.interval.ms": 500,
-}
 
 
 @pytest.fixture(scope="module")
 def one_cluster(tmp_path_factory):
-    with running_cluster(tmp_path_factory.mktemp("groups"), 1, 3, SETTINGS) as cluster:
+    with running_cluster(tmp_path_factory.mktemp("groups"), 1, 3, NODE_SETTINGS) as cluster:
         yield cluster
 
 
@@ -419,7 +412,7 @@ def wait_until_commits_go_on(*groups):
 def test_the_topic_of_offsets_grows_and_is_deleted(tmp_path):
     """As in Kafka: until a broker starts anew, groups stay where they are; without the topic they
     begin anew, and clients of the consumer protocol are told that there is no such group."""
-    settings = SETTINGS | {"offsets.topic.num.partitions": 3}
+    settings = NODE_SETTINGS | {"offsets.topic.num.partitions": 3}
     with (
         running_cluster(tmp_path, 1, 1, settings) as cluster,
         group_of(2, "confluent", "cooperative-sticky", cluster, 1) as (topic, group, members),

@@ -15,6 +15,14 @@ import time
 from contextlib import suppress
 
 COMMIT_EVERY = 50
+# For nodes: sessions as short as the members' own, so that a killed one is missed soon.
+NODE_SETTINGS = {
+    "group.initial.rebalance.delay.ms": 500,
+    "group.consumer.min.session.timeout.ms": 1000,
+    "group.consumer.session.timeout.ms": 6000,
+    "group.consumer.min.heartbeat.interval.ms": 100,
+    "group.consumer.heartbeat.interval.ms": 500,
+}
 
 
 def say(**what):
