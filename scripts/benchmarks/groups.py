@@ -4,10 +4,9 @@ members that come at once have their partitions, on a cluster (`gathering.py`)."
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 from benchmarks.loads import Side, run_child
-from benchmarks.measures import Bench, Taken, start_once
+from benchmarks.measures import Bench, Taken, running_sides
 from benchmarks.processes import cpu_seconds
 from benchmarks.servers import SIX
 from benchmarks.stats import LOWER, Result
@@ -54,13 +53,7 @@ def settling(bench: Bench) -> Iterator[Result]:
     protocols = [name for name in PROTOCOLS if bench.wanted(f"groups/settle/{name}")]
     if not protocols:
         return
-    with ExitStack() as stack:
-        sides = []
-        for name, servers in bench.sides(SIX):
-            bench.say(f"starting {servers.label}, {SIX.label}")
-            stack.callback(servers.stop)
-            bootstrap, _ = start_once(servers, SIX)
-            sides.append((name, Side(servers, SIX, bootstrap, bench.scratch)))
+    with running_sides(bench, SIX) as sides:
         for protocol in protocols:
             taken = Taken()
             for run in range(bench.plan.runs + 1):

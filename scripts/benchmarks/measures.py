@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -196,6 +196,19 @@ def start_once(servers: Servers, shape: Shape) -> tuple[str, float]:
     return bootstrap, float(answer) - begun
 
 
+@contextmanager
+def running_sides(bench: Bench, shape: Shape) -> Iterator[list[tuple[str, Side]]]:
+    """A cluster of each side, ours first, started one after the other and stopped on leaving."""
+    with ExitStack() as stack:
+        sides = []
+        for name, servers in bench.sides(shape):
+            bench.say(f"starting {servers.label}, {shape.label}")
+            stack.callback(servers.stop)
+            bootstrap, _ = start_once(servers, shape)
+            sides.append((name, Side(servers, shape, bootstrap, bench.scratch)))
+        yield sides
+
+
 def lifecycle(bench: Bench, label: str) -> Iterator[Result]:
     """Start, memory and idle CPU of fresh clusters, each run a new one; sides alternate."""
     shape, taken = SHAPES[label], Taken()
@@ -325,13 +338,7 @@ def loaded(bench: Bench, label: str) -> Iterator[Result]:
     if not any(bench.wanted(name) for name in names if name.split("/")[0] in LOADED):
         return
     shape = SHAPES[label]
-    with ExitStack() as stack:
-        sides = []
-        for name, servers in bench.sides(shape):
-            bench.say(f"starting {servers.label}, {shape.label}")
-            stack.callback(servers.stop)
-            bootstrap, _ = start_once(servers, shape)
-            sides.append((name, Side(servers, shape, bootstrap, bench.scratch)))
+    with running_sides(bench, shape) as sides:
         for name, side in sides:
             if name == "theirs" and bench.plan.warm_ups:
                 _warm_up(bench, label, side)

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.calls import Caller
 from benchmarks.loads import Side, held_child
-from benchmarks.measures import Bench, Taken, start_once
+from benchmarks.measures import Bench, Taken, running_sides, start_once
 from benchmarks.processes import cpu_seconds, idle_cpu_share
 from benchmarks.servers import ONE, BenchFailed, Servers
 from benchmarks.stats import LOWER, Result
@@ -173,13 +173,7 @@ def heartbeats(bench: Bench, *, quick: bool) -> Iterator[Result]:
     plan = QUICK if quick else FULL
     # Ours leaves three quarters of the files that it may have open to its logs.
     _need_files(4 * (int(plan["members"]) + SPARE_FILES))
-    with ExitStack() as stack:
-        sides = []
-        for name, servers in bench.sides(ONE):
-            bench.say(f"starting {servers.label}")
-            stack.callback(servers.stop)
-            bootstrap, _ = start_once(servers, ONE)
-            sides.append((name, Side(servers, ONE, bootstrap, bench.scratch)))
+    with running_sides(bench, ONE) as sides:
         for protocol in protocols:
             taken = Taken()
             for run in range(bench.plan.runs):
