@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
 from pykraft.cli import CommandError, door
 
@@ -15,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " are not among them: `pykraft audit timeline` has these."
     )
     parser.add_argument("--admin", metavar="HOST:PORT[,…]", help="gRPC listeners of controllers")
-    parser.add_argument("--dir", help="the local cluster's folder")
+    parser.add_argument("--dir", type=Path, help="the local cluster's folder")
     parser.add_argument(
         "--from", type=int, default=0, dest="from_offset", metavar="OFFSET", help="default: 0"
     )

@@ -85,6 +85,7 @@ REFUSED = [
     ),
     (["elect", "preferred", "orders", *DEAD], "orders: must be TOPIC:PARTITION"),
     (["watch", "--from", "-3", *DEAD], "--from -3: must be 0 to"),
+    (["watch", "--dir", "elsewhere"], "no controllers given: no --admin, no PYKRAFT_ADMIN, no"),
     (["groups", "list"], "no brokers given: no --bootstrap, no PYKRAFT_BOOTSTRAP, no cluster"),
     (["groups", "list", *NOBODY], "no Kafka broker answers at 127.0.0.1:1: "),
     (["groups", "list", "--bootstrap", "localhost"], "'localhost': must be HOST:PORT"),
