@@ -1,79 +1,46 @@
-"""How a command finds the gRPC door, and what the nouns share in printing."""
+"""What the nouns share: their verbs, the client of the gRPC door, printing."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from admin.client import AdminClient
-from pykraft.cli import CommandError
+from pykraft.cli import CommandError, listeners
 from pykraft.cli.probe import is_other_listener
-from pykraft.local_cluster import LocalCluster, default_directory
 
 
 def verb(
-    verbs: Any, name: str, summary: str, run: Any, *, json_output: bool = True
+    verbs: Any,
+    name: str,
+    summary: str,
+    run: Any,
+    *,
+    of: listeners.Listeners = listeners.ADMIN,
 ) -> argparse.ArgumentParser:
-    """A verb of a noun that speaks to the controllers."""
+    """A verb of a noun that speaks to the cluster, to its controllers if not told otherwise."""
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=summary, description=summary)
-    parser.add_argument(
-        "--admin",
-        metavar="HOST:PORT[,…]",
-        help="gRPC listeners of controllers (default: $PYKRAFT_ADMIN, or the local cluster)",
-    )
-    parser.add_argument("--dir", type=Path, help="the local cluster's folder")
+    listeners.add_options(parser, of)
     parser.add_argument(
         "--timeout", type=float, default=30.0, metavar="SECONDS", help="for the whole command"
     )
-    if json_output:
-        parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.set_defaults(run=run)
     return parser
 
 
 def client(options: argparse.Namespace) -> AdminClient:
     """The client for the addresses that the options, the environment or the local cluster name."""
-    if not options.timeout > 0:
-        raise CommandError(f"--timeout {options.timeout}: must be more than 0 seconds")
-    if options.admin:
-        addresses, source = options.admin, "--admin"
-    elif os.environ.get("PYKRAFT_ADMIN") and not options.dir:
-        addresses, source = os.environ["PYKRAFT_ADMIN"], "PYKRAFT_ADMIN"
-    else:
-        cluster = LocalCluster(options.dir or default_directory())
-        addresses, source = _local_addresses(cluster), f"the cluster in {cluster.directory}"
+    timeout_ms = listeners.timeout_ms(options)
+    addresses, source = listeners.addresses(options, listeners.ADMIN)
     listed = [address.strip() for address in addresses.split(",") if address.strip()]
     return AdminClient(
-        listed,
-        timeout_ms=int(options.timeout * 1000),
-        on_wait=partial(_on_wait, listed, source),
-        source=source,
+        listed, timeout_ms=timeout_ms, on_wait=partial(_on_wait, listed, source), source=source
     )
-
-
-def _local_addresses(cluster: LocalCluster) -> str:
-    """Where the local cluster's controllers listen; CommandError where none of them runs."""
-    if not cluster.exists():
-        raise CommandError(
-            "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster in "
-            f"{cluster.directory} (a lone `pykraft server` has --admin localhost:9094)"
-        )
-    nodes = cluster.nodes()
-    running = [node for node in nodes if cluster.process(node)]
-    if not running:
-        raise CommandError(f"no node of {cluster.directory} runs: `pykraft cluster up` starts them")
-    if not any(node.admin for node in running):
-        ids = " ".join(str(node.id) for node in nodes if node.admin)
-        raise CommandError(
-            f"no controller of {cluster.directory} runs: `pykraft cluster start {ids}`"
-        )
-    return cluster.admin_addresses()
 
 
 def _on_wait(addresses: Sequence[str], source: str, reason: str) -> None:

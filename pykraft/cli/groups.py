@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 from net.errors import NetworkError
 from pykraft.broker_client import EARLIEST, LATEST, BrokerClient, NobodyAnswers
-from pykraft.cli import CommandError, door
+from pykraft.cli import CommandError, door, listeners
 from pykraft.group_client import Aim, Described, GroupClient
-from pykraft.local_cluster import LocalCluster, default_directory
 from world.real import real_env
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
@@ -23,11 +21,12 @@ _NAMED = {"earliest": EARLIEST, "latest": LATEST}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verbs of the noun."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    _verb(verbs, "list", "groups, their states and who coordinates them", _list)
-    describing = _verb(verbs, "describe", "members, offsets and what is yet to be read", _describe)
+    verb = partial(door.verb, verbs, of=listeners.BOOTSTRAP)
+    verb("list", "groups, their states and who coordinates them", _list)
+    describing = verb("describe", "members, offsets and what is yet to be read", _describe)
     describing.add_argument("group", metavar="GROUP")
     describing.add_argument("--members", action="store_true", help="a line for each member")
-    resetting = _verb(verbs, "reset", "where a group without members begins to read", _reset)
+    resetting = verb("reset", "where a group without members begins to read", _reset)
     resetting.add_argument("group", metavar="GROUP")
     resetting.add_argument(
         "--topic",
@@ -43,41 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z",
     )
     resetting.add_argument("--dry-run", action="store_true", help="change nothing, only show it")
-    deleting = _verb(verbs, "delete", "forget a group without members, and its offsets", _delete)
+    deleting = verb("delete", "forget a group without members, and its offsets", _delete)
     deleting.add_argument("group", metavar="GROUP")
-
-
-def _verb(verbs: Any, name: str, summary: str, run: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=summary, description=summary)
-    parser.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT[,…]",
-        help="brokers (default: $PYKRAFT_BOOTSTRAP, or the local cluster)",
-    )
-    parser.add_argument("--dir", type=Path, help="the local cluster's folder")
-    parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="for the whole command"
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _bootstrap(options: argparse.Namespace) -> list[tuple[str, int]]:
-    text = options.bootstrap or (None if options.dir else os.environ.get("PYKRAFT_BOOTSTRAP"))
-    if not text:
-        cluster = LocalCluster(options.dir or default_directory())
-        if not cluster.exists():
-            raise CommandError(
-                "no brokers given: no --bootstrap, no PYKRAFT_BOOTSTRAP, no cluster in "
-                f"{cluster.directory} (a lone `pykraft server` has --bootstrap localhost:9092)"
-            )
-        if not any(node.broker and cluster.process(node) for node in cluster.nodes()):
-            raise CommandError(
-                f"no broker of {cluster.directory} runs: `pykraft cluster up` starts them"
-            )
-        text = cluster.bootstrap_addresses()
-    return [_address(one) for one in text.split(",")]
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -89,12 +55,12 @@ def _address(text: str) -> tuple[str, int]:
 
 def _asked(options: argparse.Namespace, ask: Callable[[GroupClient], Awaitable[Any]]) -> Any:
     """What `ask` finds out. CommandError where nobody answers."""
-    if not options.timeout > 0:
-        raise CommandError(f"--timeout {options.timeout}: must be more than 0 seconds")
-    bootstrap = _bootstrap(options)
+    timeout_ms = listeners.timeout_ms(options)
+    addresses, _ = listeners.addresses(options, listeners.BOOTSTRAP)
+    bootstrap = [_address(one) for one in addresses.split(",")]
 
     async def run() -> Any:
-        async with BrokerClient(real_env(), bootstrap, round(options.timeout * 1000)) as brokers:
+        async with BrokerClient(real_env(), bootstrap, timeout_ms) as brokers:
             return await ask(GroupClient(brokers))
 
     try:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 
-from pykraft.cli import CommandError, door
+from pykraft.cli import CommandError, door, listeners
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,8 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Shown are the controllers' records. The quorum's own (its leaders, voters, kraft.version)"
         " are not among them: `pykraft audit timeline` has these."
     )
-    parser.add_argument("--admin", metavar="HOST:PORT[,…]", help="gRPC listeners of controllers")
-    parser.add_argument("--dir", type=Path, help="the local cluster's folder")
+    listeners.add_options(parser, listeners.ADMIN)
     parser.add_argument(
         "--from", type=int, default=0, dest="from_offset", metavar="OFFSET", help="default: 0"
     )
