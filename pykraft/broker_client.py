@@ -114,6 +114,16 @@ class BrokerClient:
         answer = await self.until_answered(f"the coordinator of {group_id}", find)
         return Broker(answer.node_id, answer.host, answer.port)
 
+    async def leaders(self, topics: Iterable[str]) -> dict[Place, Broker | None]:
+        """Who leads each partition of those of these topics that are there; None for nobody."""
+        answer = await self._metadata(tuple(topics))
+        by_id = {one.node_id: Broker(one.node_id, one.host, one.port) for one in answer.brokers}
+        return {
+            (topic.name, part.partition_index): by_id.get(part.leader_id)
+            for topic in answer.topics
+            for part in topic.partitions
+        }
+
     async def offsets(self, places: Mapping[Place, int], *, wait: bool = True) -> dict[Place, int]:
         """The first offset whose record is not older than a timestamp (ms, or EARLIEST, LATEST),
         by partition; -1 where there is none such. Partitions that aren't there are left out, and
@@ -122,32 +132,30 @@ class BrokerClient:
 
         async def look() -> tuple[ErrorCode, None]:
             missing = {place: at for place, at in places.items() if place not in found}
-            answer = await self._metadata(tuple({topic for topic, _ in missing}))
-            by_id = {one.node_id: Broker(*_address(one)) for one in answer.brokers}
-            asked: dict[Broker, list[Place]] = {}
+            asked: dict[Broker, dict[Place, int]] = {}
             error = ErrorCode.none
-            for topic in answer.topics:
-                for part in topic.partitions:
-                    place = (topic.name, part.partition_index)
-                    if place not in missing:
-                        continue
-                    leader = by_id.get(part.leader_id)
-                    if leader is None:
-                        error = ErrorCode.leader_not_available if wait else error
-                    else:
-                        asked.setdefault(leader, []).append(place)
+            for place, leader in (await self.leaders({topic for topic, _ in missing})).items():
+                if place not in missing:
+                    continue
+                if leader is None:
+                    error = ErrorCode.leader_not_available if wait else error
+                else:
+                    asked.setdefault(leader, {})[place] = missing[place]
             for broker, own in asked.items():
-                refused = await self._list_offsets(broker, {p: missing[p] for p in own}, found)
-                error = refused or error
+                for place, (code, offset) in (await self.list_offsets(broker, own)).items():
+                    if code is ErrorCode.none:
+                        found[place] = offset
+                    elif code is not ErrorCode.unknown_topic_or_partition:
+                        error = code
             return error, None
 
         await self.until_answered("offsets of partitions", look)
         return found
 
-    async def _list_offsets(
-        self, broker: Broker, places: Mapping[Place, int], found: dict[Place, int]
-    ) -> ErrorCode:
-        """Adds what the broker says to `found`; its last error."""
+    async def list_offsets(
+        self, broker: Broker, places: Mapping[Place, int]
+    ) -> dict[Place, tuple[ErrorCode, int]]:
+        """What that broker says, asked once: an error, or the offset for a timestamp."""
 
         def build(m: ModuleType) -> Any:
             topics: dict[str, list[Any]] = {}
@@ -165,14 +173,11 @@ class BrokerClient:
             )
 
         answer = await self.ask(broker, ApiKey.LIST_OFFSETS, build, _LIST_OFFSETS_MAX)
-        error = ErrorCode.none
-        for topic in answer.topics:
-            for part in topic.partitions:
-                if part.error_code is ErrorCode.none:
-                    found[topic.name, part.partition_index] = part.offset
-                elif part.error_code is not ErrorCode.unknown_topic_or_partition:
-                    error = part.error_code
-        return error
+        return {
+            (topic.name, part.partition_index): (part.error_code, part.offset)
+            for topic in answer.topics
+            for part in topic.partitions
+        }
 
     async def until_answered(
         self, what: str, ask: Callable[[], Any], again: Sequence[ErrorCode] = _AGAIN
@@ -239,7 +244,3 @@ class BrokerClient:
 
     def _left_ms(self) -> int:
         return max(1, self._deadline_ms - self._env.clock.now_ms())
-
-
-def _address(broker: Any) -> tuple[int, str, int]:
-    return broker.node_id, broker.host, broker.port
