@@ -282,6 +282,8 @@ def test_a_local_cluster_that_does_not_run_is_told_at_once(here, capsys):
     LocalCluster(here / "home").create(plan(1, 1, None))
     assert cli.main(["topics", "list"]) == 1
     assert f"no node of {here}/home runs: `pykraft cluster up`" in capsys.readouterr().err
+    assert cli.main(["groups", "list"]) == 1
+    assert f"no broker of {here}/home runs: `pykraft cluster up`" in capsys.readouterr().err
     # Its broker alone runs: this very process stands for it.
     created = psutil.Process().create_time()
     record = {"pid": os.getpid(), "created": created, "stopped": False}
