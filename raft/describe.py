@@ -77,7 +77,10 @@ class DescribeQuorum:
             return self._error(module, 0, ErrorCode.not_leader_or_follower)
         voters = []
         for voter_id in q.voters.ids:
-            if voter_id == q.node_id:
+            if voter_id == q.node_id and not q.is_voter:
+                # Another disk of this node, of which nothing is known.
+                voters.append(self._progress(module, Progress(q.voters.key_of(voter_id))))
+            elif voter_id == q.node_id:
                 now = self._clock.wall_ms()
                 voters.append(
                     self._replica(module, voter_id, q.key.directory_id, q.log.end, now, now)

@@ -124,7 +124,7 @@ def is_doubted(
     (kraft.version 1), and our disk is another one. That can't be if we lead by configured voters,
     with no set in our log, nor if the sender leads a later epoch: it has everything that was
     committed before. But a candidate, or the leader of an earlier epoch, may not have heard yet
-    that our disk was replaced in order.
+    that our disk was replaced in order; and who leads without being a voter knows that it isn't.
 
     Anybody may say so, and a leader that is its quorum's only voter has nobody to ask whether it
     is true. So it leads on for those who follow it already.
@@ -133,7 +133,7 @@ def is_doubted(
         return False
     if receiver.node_id != q.node_id:
         return False
-    if q.history.voters_offset is not None and leads_epoch <= q.epoch:
+    if q.history.voters_offset is not None and (leads_epoch <= q.epoch or not q.is_voter):
         return False
     q.doubted_until_ms = q.now_ms + q.config.doubt_ms
     reason = (

@@ -270,6 +270,7 @@ def resign(q: Quorum, event: Resign) -> None:
     if isinstance(q.role, Leader):
         step_down(q, q.role)
     elif event.leaving:
+        q.wait_to_stand()
         q.emit(Resigned())
 
 

@@ -93,9 +93,9 @@ class QuorumConfig:
 
     @property
     def outsider_wait_ms(self) -> int:
-        """How long nobody has led when one that isn't a voter stands: long after voters that can
-        elect one of themselves have done so."""
-        return 5 * self.fetch_timeout_ms
+        """How long nobody has led, at least, when one that isn't a voter stands: long after voters
+        that can elect one of themselves have done so."""
+        return 5 * max(self.fetch_timeout_ms, self.election_timeout_ms)
 
     @property
     def announce_interval_ms(self) -> int:
@@ -237,8 +237,10 @@ class Quorum:
         """When a follower stands, if it may, unless a fetch succeeds before."""
         if not self.may_stand:
             return None
-        config = self.config
-        return self.now_ms + (config.fetch_timeout_ms if self.is_voter else config.outsider_wait_ms)
+        if self.is_voter:
+            return self.now_ms + self.config.fetch_timeout_ms
+        # Others that aren't voters have heard the leader as long as we have.
+        return self._election_at_ms()
 
     def random_lost_leader_wait_ms(self) -> int:
         return self.chance.randint(0, self.config.lost_leader_wait_max_ms)
@@ -281,16 +283,23 @@ class Quorum:
             return
         self._kraft_version = level
         self.voters = self.history.voters
-        was_voter, could_stand = self.is_voter, self.may_stand
+        was_voter = self.is_voter
         self.is_voter = self.can_vote and self.voters.contains(self.key)
         self.emit(VotersInForce(self.voters, level))
         role = self.role
-        if (was_voter, could_stand) != (self.is_voter, self.may_stand):
-            self._wait_to_stand()
+        if self.is_voter != was_voter or not self._has_time_to_stand:
+            self.wait_to_stand()
         elif isinstance(role, Prospective | Candidate):
             self._adapt_ballot(role.ballot, before)
 
-    def _wait_to_stand(self) -> None:
+    @property
+    def _has_time_to_stand(self) -> bool:
+        role = self.role
+        if isinstance(role, Follower):
+            return role.deadline_ms is not None
+        return not isinstance(role, Unattached) or role.election_at_ms is not None
+
+    def wait_to_stand(self) -> None:
         """Whether we may stand in elections has changed, or whether as a voter."""
         role = self.role
         if isinstance(role, Follower):
@@ -322,7 +331,7 @@ class Quorum:
         if self.needs_end is None or self.log.synced_end < self.needs_end:
             return
         self.needs_end = None
-        self._wait_to_stand()
+        self.wait_to_stand()
 
     def _switch(self, role: Role) -> None:
         assert type(role) in _TRANSITIONS[type(self.role)], (self.role, role)

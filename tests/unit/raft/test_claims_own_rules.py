@@ -11,6 +11,7 @@ from raft.events import (
     LogSynced,
     RequestAbandoned,
     RequestFailed,
+    Resign,
     ResponseReceived,
     ServeParked,
 )
@@ -26,6 +27,17 @@ def leading(**rest):
 
 
 # Elections
+
+
+def test_who_stops_stands_no_longer_though_votes_come():
+    core = Core()
+    core.pass_ms(60)
+    assert core.role == "Prospective"
+    core.tell(Resign(leaving=True))
+    assert core.role == "Unattached"
+    core.answer_votes(2, pre_vote=True)
+    core.pass_ms(60_000)
+    assert core.role == "Unattached"
 
 
 def test_a_single_voter_elects_itself_at_once():

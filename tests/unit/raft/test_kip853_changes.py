@@ -23,7 +23,7 @@ from kip853_rig import (
 from raft import effects as fx
 from raft.effects import ElectionState
 from raft.events import RequestAbandoned, RequestFailed, Resign, UpgradeKraftVersion
-from raft.messages import EndEpochRequest
+from raft.messages import BeginEpochRequest, EndEpochRequest
 from raft.voters import ReplicaKey, Voter
 from wire.errors import ErrorCode
 
@@ -390,6 +390,21 @@ def test_a_former_disk_of_a_voter_is_an_outsider_that_does_not_count():
     assert not core.q.role.committed_in_epoch
     commit(core, 3)
     assert core.role == "ResignedLeader"
+
+
+def test_an_outsider_that_leads_is_not_taken_for_a_fork_of_the_quorum():
+    """Removing voters: that the voter of its id is another disk says nothing new to it."""
+    core = removed_and_crashed(high_watermark=3, left=(voter(1, disk=1), 2, 3))
+    stand_late(core)
+    for pre_vote in (True, False):
+        core.answer_votes(2, pre_vote=pre_vote)
+        core.answer_votes(3, pre_vote=pre_vote)
+    assert core.role == "Leader"
+    core.ask(
+        BeginEpochRequest(voter(1, disk=1).key, 2, core.q.epoch + 1, leader_address=("host", 9002))
+    )
+    assert not core.of(fx.MessageRefused)
+    assert (core.role, core.q.leader_id) == ("Follower", 2)
 
 
 @pytest.mark.parametrize(

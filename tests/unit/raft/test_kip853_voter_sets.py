@@ -75,10 +75,32 @@ def test_a_removed_voter_follows_on_and_stands_late():
     assert not core.q.is_voter
     core.sync()
     core.fetched(high_watermark=5)
-    assert core.q.role.deadline_ms == core.now_ms + core.q.config.outsider_wait_ms
+    assert core.q.role.deadline_ms >= core.now_ms + core.q.config.outsider_wait_ms
     core.pass_ms(core.q.config.outsider_wait_ms - 1)
     assert core.role == "Follower"
     assert not core.sent(VoteRequest)
+
+
+def test_the_first_set_that_a_controller_gets_lets_it_stand_late():
+    """Voter set: before it, its log was none that anybody could need."""
+    core = Core(0, own=voter(1), bootstrap=(-2, -3))
+    core.ask(begin(2, 5, ("host", 9002)))
+    assert core.q.role.deadline_ms is None
+    core.fetched(records=with_voters(0, 5, 2, 3), high_watermark=0)
+    assert core.q.role.deadline_ms >= core.now_ms + core.q.config.outsider_wait_ms
+
+
+def test_a_snapshot_with_the_first_set_lets_a_controller_stand_late():
+    """Voter set: the same, while it follows nobody."""
+    core = Core(0, own=voter(1), bootstrap=(-2, -3))
+    core.ask(begin(2, 5, ("host", 9002)))
+    core.fetched(snapshot=OffsetAndEpoch(9, 5), high_watermark=9)
+    core.q.download.freezing = True
+    core.q.role.slot.in_flight = None
+    core.ask(vote(3, 6, (9, 5)))
+    assert (core.role, core.q.role.election_at_ms) == ("Unattached", None)
+    core.tell(SnapshotFrozen(OffsetAndEpoch(9, 5), True, at(8, 2, 3)))
+    assert core.q.role.election_at_ms >= core.now_ms + core.q.config.outsider_wait_ms
 
 
 def test_a_candidate_that_is_no_voter_of_its_new_log_gives_up():
