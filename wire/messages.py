@@ -7,20 +7,19 @@ an ApiVersions response never has one (KIP-511).
 
 from __future__ import annotations
 
-import io
 import struct
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from kio.index import KioIndexError, load_payload_module, load_request_schema, load_response_schema
-from kio.serial import entity_writer
 from kio.static.constants import EntityType
 
 from wire.apis import ApiKey, is_flexible
 from wire.errors import DecodeError
 from wire.reader import MAX_ANSWERED, MAX_ELEMENTS, read_entity, read_uvarint
+from wire.writer import struct_writer
 
 __all__ = [
     "RequestHeader",
@@ -101,9 +100,12 @@ def fill(cls: type[Any], **fields: Any) -> Any:
     """
     anything: Any = cls  # mypy takes no class for hashable
     names = _field_names(anything)
+    if fields.keys() <= names:
+        return cls(**fields)
     return cls(**{name: value for name, value in fields.items() if name in names})
 
 
+@lru_cache(maxsize=1_000)
 def millis(value: int) -> timedelta:
     """Milliseconds as kio's message classes hold durations."""
     return timedelta(milliseconds=value)
@@ -141,7 +143,9 @@ def decode_request_header(frame: Any) -> tuple[RequestHeader, int]:
     if api_key not in _KNOWN_KEYS:
         raise DecodeError(f"unknown API key {api_key}")
     if is_flexible(api_key, version):
-        position = _skip_tags(frame, position)
+        # There are none, usually.
+        no_tags = position < len(frame) and frame[position] == 0
+        position = position + 1 if no_tags else _skip_tags(frame, position)
     return RequestHeader(api_key, version, correlation_id, client_id), position
 
 
@@ -209,11 +213,12 @@ def decode_response(api_key: int, version: int, frame: Any) -> tuple[int, Any]:
 def encode_body(entity: Any) -> bytes:
     """The bytes of a message or nested entity, without size or header.
 
-    A value out of its field's range is the caller's bug and raises what kio raises.
+    A value out of its field's range is the caller's bug and raises.
     """
-    out = io.BytesIO()
-    entity_writer(type(entity))(out, entity)
-    return out.getvalue()
+    out = bytearray()
+    cls: Any = type(entity)  # mypy takes no class for hashable
+    struct_writer(cls)(out, entity)
+    return bytes(out)
 
 
 def request_header(header: RequestHeader) -> bytes:
@@ -243,8 +248,14 @@ def encode_request(header: RequestHeader, entity: Any) -> bytes:
 
 def encode_response(api_key: int, version: int, correlation_id: int, entity: Any) -> bytes:
     """The complete frame, size included."""
-    head = response_header(api_key, version, correlation_id)
+    frame = bytearray(_SIZE.size)
+    frame += response_header(api_key, version, correlation_id)
     # Answers of wire.hot that pass for entities encode themselves.
     own = getattr(entity, "encode_body", None)
-    body = encode_body(entity) if own is None else own(api_key, version)
-    return b"".join((_SIZE.pack(len(head) + len(body)), head, body))
+    if own is None:
+        cls: Any = type(entity)  # mypy takes no class for hashable
+        struct_writer(cls)(frame, entity)
+    else:
+        frame += own(api_key, version)
+    _SIZE.pack_into(frame, 0, len(frame) - _SIZE.size)
+    return bytes(frame)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import random
 import struct
 from typing import Any
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader
-from wire_entities import ALL_MESSAGES, crowded_entities, random_entity
+from kio.serial import entity_writer as kio_writer
+from wire_entities import ALL_MESSAGES, crowded_entities, random_entity, smallest_entity
 
 from wire import messages
 from wire.apis import FLEXIBLE_FROM, ApiKey, is_flexible
@@ -45,6 +47,28 @@ def test_every_message_of_every_version_decodes_as_kio_has_it(seed: int) -> None
             assert decoded == entity_reader(cls)(body, 0)[0] == entity, cls
             with pytest.raises(DecodeError, match="trailing"):
                 messages.decode_body(cls, body + b"\x00")
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_message_of_every_version_is_encoded_as_kio_does_it(seed: int) -> None:
+    chance = random.Random(seed)
+    for key, version in ALL_MESSAGES:
+        for cls in classes(key, version):
+            for entity in (random_entity(cls, chance), smallest_entity(cls)):
+                expected = io.BytesIO()
+                kio_writer(cls)(expected, entity)
+                assert messages.encode_body(entity) == expected.getvalue(), entity
+
+
+def test_lengths_of_more_than_a_byte_are_encoded_as_kio_does_it() -> None:
+    cls = messages.request_class(ApiKey.HEARTBEAT, 4)
+    for length in (126, 127, 128, 16_382, 16_383, 16_384, 1 << 21):
+        entity = cls(group_id="g" * length, generation_id=1, member_id="m", group_instance_id=None)
+        expected = io.BytesIO()
+        kio_writer(cls)(expected, entity)
+        body = messages.encode_body(entity)
+        assert body == expected.getvalue()
+        assert messages.decode_body(cls, body) == entity
 
 
 @pytest.mark.parametrize("key,version", sorted({*NEWEST, *OLDEST}))
@@ -203,7 +227,22 @@ def test_fill_serves_nested_classes_and_all_versions() -> None:
 def test_values_out_of_range_are_not_encoded() -> None:
     cls = messages.request_class(ApiKey.HEARTBEAT, 0)
     entity = cls(group_id="g", generation_id=2**31, member_id="m")
-    with pytest.raises(Exception):  # noqa: B017 - whatever kio has for it
+    with pytest.raises(struct.error):
+        messages.encode_body(entity)
+
+
+def test_nothing_is_encoded_where_a_value_must_be_and_none_is() -> None:
+    for version in (0, 4):
+        cls = messages.request_class(ApiKey.HEARTBEAT, version)
+        entity = fill(cls, group_id=None, generation_id=1, member_id="m", group_instance_id=None)
+        with pytest.raises(TypeError):
+            messages.encode_body(entity)
+
+
+def test_a_text_too_long_for_its_length_is_not_encoded() -> None:
+    cls = messages.request_class(ApiKey.HEARTBEAT, 0)
+    entity = cls(group_id="g" * (1 << 15), generation_id=1, member_id="m")
+    with pytest.raises(struct.error):
         messages.encode_body(entity)
 
 
