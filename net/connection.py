@@ -186,11 +186,18 @@ class ServerConnection(asyncio.BufferedProtocol):
         clock = self._server.env.clock
         began_ms = self.active_ms = clock.now_ms()
         self._reading = True
-        self._guarded(self._handle_frames, began_ms)
+        try:
+            self._handle_frames(began_ms)
+        except Exception as error:  # noqa: BLE001 - _event_failed logs it
+            self._event_failed(error)
         # Whatever happened: what handlers left for the end of the event still is to be done, and
         # it looks at the bytes that were received.
-        self._run_read_end()
-        self._guarded(self._reader.keep_rest)
+        if self._at_read_end:
+            self._run_read_end()
+        try:
+            self._reader.keep_rest()
+        except Exception as error:  # noqa: BLE001 - _event_failed logs it
+            self._event_failed(error)
         self._reading = False
         self._release_if_closed()
         self._flush_slots()
@@ -202,17 +209,15 @@ class ServerConnection(asyncio.BufferedProtocol):
                 "slow_read_event", peer=str(self.peer), api_key=self._last_key, took_ms=took_ms
             )
 
-    def _guarded(self, step: Callable[..., None], *arguments: int) -> None:
-        """Makes a step of a read event; what it raises ends the connection, and it alone."""
-        try:
-            step(*arguments)
-        except Exception as error:  # noqa: BLE001 - _failed logs it
-            self._flush_slots()
-            self._failed(None, error)
+    def _event_failed(self, error: Exception) -> None:
+        """A step of a read event raised: that ends the connection, and it alone."""
+        self._flush_slots()
+        self._failed(None, error)
 
     def _handle_frames(self, now_ms: int) -> None:
+        next_frame = self._reader.next_frame
         for _ in range(MAX_PER_EVENT):
-            frame = self._reader.next_frame()
+            frame = next_frame()
             if frame is None:
                 return
             self._handle(frame, now_ms)
@@ -253,17 +258,23 @@ class ServerConnection(asyncio.BufferedProtocol):
         except Exception as error:  # noqa: BLE001 - _failed logs it; only this connection ends
             self._failed(header, error)
             return
+        if type(reply) is Later:
+            if not reply.done:
+                slot = self._new_slot(header)
+                slot.later = reply
+                reply.bind(slot.deliver)
+                return
+            # Answered before the handler returned: it needs no place to wait in.
+            reply = reply.outcome
+            if isinstance(reply, Exception):
+                self._failed(header, reply)
+                return
+        elif type(reply) is not Frame and hasattr(reply, "__await__"):
+            self._await(request, reply)
+            return
         if type(reply) is Frame:
             self._emit(header, reply.parts)
-        elif type(reply) is Later:
-            slot = self._new_slot(header)
-            slot.later = reply
-            reply.bind(slot.deliver)
-        elif reply is NO_RESPONSE:
-            pass
-        elif hasattr(reply, "__await__"):
-            self._await(request, reply)
-        else:
+        elif reply is not NO_RESPONSE:
             parts = self._encode(header, reply)
             if parts is not None:
                 self._emit(header, parts)
@@ -373,8 +384,9 @@ class ServerConnection(asyncio.BufferedProtocol):
             return True
         outbox = self._outbox
         assert outbox is not None
-        if outbox.waiting_bytes >= _FLUSH_AT:
-            outbox.flush()
+        if outbox.waiting_bytes < _FLUSH_AT:
+            return False
+        outbox.flush()
         return outbox.blocked and outbox.waiting_bytes >= _FLUSH_AT
 
     def _should_pause(self) -> bool:

@@ -6,6 +6,7 @@ Memory follows the bytes that arrived, never the size that a stranger announced.
 from __future__ import annotations
 
 from struct import Struct
+from typing import NoReturn
 
 from wire.errors import DecodeError
 
@@ -105,7 +106,9 @@ class FrameReader:
         start = self._start
         if self._end - start < PREFIX:
             return None
-        size = self._size_at(start)
+        size: int = _SIZE.unpack_from(self._view, start)[0]
+        if not 0 <= size <= self._max:
+            self._refuse(size)
         stop = start + PREFIX + size
         if stop > self._end:
             return None
@@ -128,7 +131,9 @@ class FrameReader:
     def keep_rest(self) -> None:
         """Ends a read: what is left over is kept, the shared scratch is free for others."""
         left = self._end - self._start
-        if left == 0:
+        if left == 0 and self._private is None:
+            self._start = self._end = 0
+        elif left == 0:
             self.release()
         elif self._private is None:
             self._move(max(left, min(self._announced(), 2 * left)))
@@ -146,13 +151,14 @@ class FrameReader:
 
     def _size_at(self, position: int) -> int:
         size: int = _SIZE.unpack_from(self._view, position)[0]
+        if not 0 <= size <= self._max:
+            self._refuse(size)
+        return size
+
+    def _refuse(self, size: int) -> NoReturn:
         if size < 0:
             raise DecodeError(f"a frame of {size} bytes was announced")
-        if size > self._max:
-            raise DecodeError(
-                f"a frame of {size} bytes was announced, at most {self._max} are allowed"
-            )
-        return size
+        raise DecodeError(f"a frame of {size} bytes was announced, at most {self._max} are allowed")
 
     def _announced(self) -> int:
         """Length of the frame at the start, prefix included, or of the prefix if that is cut."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import cast
 
 from net.counters import Counters
 from net.frames import BufferPool
@@ -128,18 +127,16 @@ class Outbox:
         size = 0
         while queue and not self._paused and self._cold is None and not self.closed:
             part = queue.popleft()
-            data: bytes | memoryview
-            if type(part) is FileRange:
-                warm = self._read_warm(part)
-                if warm is None:
+            if isinstance(part, FileRange):
+                data = self._read_warm(part)
+                if data is None:
                     break
-                data = warm
             else:
-                data = cast("bytes | memoryview", part)
+                data = part
                 self.waiting_bytes -= len(data)
             batch.append(data)
             size += len(data)
-            if size >= self._slice:
+            if size >= _SMALL_SLICE and size >= self._slice:
                 self._write(batch, size)
                 batch = []
                 size = 0

@@ -15,6 +15,7 @@ from net_server_rig import (
     beat,
     echo,
     ended,
+    frame_of,
     read_frame,
     read_number,
     run,
@@ -144,9 +145,13 @@ def test_answers_leave_in_order_though_handlers_end_out_of_order():
 
     def handle(request):
         number = request.correlation_id
-        kind = number % 4
+        kind = number % 5
         if kind == 0:
             return echo(request)
+        if kind == 4:
+            at_once = Later()
+            at_once.set(echo(request))
+            return at_once
         if kind == 1:
             laters[number] = Later()
             return laters[number]
@@ -282,6 +287,39 @@ def test_a_handlers_future_is_its_own():
     run(handle, scenario)
 
 
+def test_a_later_that_is_set_at_once_is_an_answer_like_any_other():
+    """Behind what waits, in the event's write where nothing does; a frame, an entity or none."""
+    first = Later()
+
+    def handle(request):
+        number = request.correlation_id
+        if number == 0:
+            return first
+        later = Later()
+        if number == 1:
+            later.set(NO_RESPONSE)
+        elif number == 2:
+            later.set(frame_of(request, bytes(7), size=7))
+        else:
+            later.set(echo(request))
+        return later
+
+    async def scenario(rig):
+        reader, writer = await rig.dial()
+        writer.write(b"".join(beat(n) for n in range(4)))
+        await until(lambda: rig.server.counters.requests == 4)
+        [connection] = rig.server._connections.values()
+        assert connection.pending == 3
+        assert rig.server.counters.bytes_out == 0
+        first.set(answer(0))
+        assert [await read_number(reader) for _ in range(3)] == [0, 2, 3]
+        assert connection.pending == 0
+        writer.write(b"".join(beat(n) for n in range(1, 4)))
+        assert [await read_number(reader) for _ in range(2)] == [2, 3]
+
+    run(handle, scenario)
+
+
 def test_no_response_leaves_no_gap():
     def handle(request):
         return NO_RESPONSE if request.correlation_id % 2 else echo(request)
@@ -305,7 +343,7 @@ def test_no_response_leaves_no_gap():
     ],
     ids=lambda value: type(value).__name__,
 )
-@pytest.mark.parametrize("mode", ["sync", "async", "later", "read_end"])
+@pytest.mark.parametrize("mode", ["sync", "async", "later", "later_at_once", "read_end"])
 def test_an_exception_in_a_handler_ends_its_connection(error, event, counted, mode):
     def handle(request):
         if request.entity().member_id != "bad":
@@ -317,6 +355,8 @@ def test_an_exception_in_a_handler_ends_its_connection(error, event, counted, mo
         later = Later()
         if mode == "later":
             asyncio.get_running_loop().call_soon(later.fail, error)
+        elif mode == "later_at_once":
+            later.fail(error)
         else:
             request.connection.at_read_end(throw)
         return later
