@@ -193,14 +193,15 @@ class GroupPartition:
         core = self._core
         if core is None:
             return
+        clock = self._env.clock
         try:
-            effects = core.handle(event, *self._now())
+            effects = core.handle(event, clock.now_ms(), clock.wall_ms())
             deadline = core.next_deadline_ms()
         except Exception:  # noqa: BLE001 - reported, and the partition is loaded anew
             self._crashed(event)
             return
         self._perform(effects)
-        if deadline is not None:
+        if deadline is not None and (self._timer is None or deadline < self._timer_ms):
             self._wake_at(deadline)
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -465,11 +466,16 @@ class GroupPartition:
         return replica
 
 
-def _has_long_text(value: object) -> bool:
-    if isinstance(value, str):
-        # No character takes more than four bytes.
-        return len(value) > LONGEST_TEXT // 4 and len(value.encode()) > LONGEST_TEXT
-    return isinstance(value, tuple) and any(map(_has_long_text, value))
+def _has_long_text(values: tuple[Any, ...]) -> bool:
+    """Looks at tuples in tuples, too. A loop, since every request goes through it."""
+    for value in values:
+        if isinstance(value, str):
+            # No character takes more than four bytes.
+            if len(value) > LONGEST_TEXT // 4 and len(value.encode()) > LONGEST_TEXT:
+                return True
+        elif isinstance(value, tuple) and _has_long_text(value):
+            return True
+    return False
 
 
 async def _replay(core: Core, items: list[Item]) -> None:
