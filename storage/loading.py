@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from uuid import UUID
 
-from storage import names, producer_files
+from storage import damage, names, producer_files
 from storage.config import LogConfig
 from storage.epochs import LeaderEpochs
 from storage.index import ActiveIndex, plausible
@@ -313,9 +313,10 @@ class Loader:
                 last = segment.last_header()
         except DamagedFile as error:
             segment.limit = error.position
-            if error.path not in [damage.path for damage in self.recovery.all_damage]:
+            if error.path not in [found.path for found in self.recovery.all_damage]:
+                sound = await self._look_through(segment.base_offset)
                 self.recovery.all_damage.append(
-                    Damage(segment.base_offset, error.path, error.position, error.reason)
+                    Damage(sound.next_offset, error.path, error.position, error.reason)
                 )
             return
         if self._config.cleanup_compact or next_base <= self.cleaned_to:
@@ -381,8 +382,8 @@ class Loader:
             base = bases[number]
             if number > first:
                 problem = self._misplaced(base, thinned)
-                if problem is not None:
-                    self._stop_at(problem, None, bases[number:])
+                if problem is not None and not self._passes(problem, base):
+                    await self._stop_at(problem, None, bases[number:])
                     return
                 self._freeze(self.segments[-1], self.segments[-1].active_index)
             segment = self._open_segment(base)
@@ -397,8 +398,12 @@ class Loader:
             self.recovery.scanned_bytes += scan.end
             self.recovery.all_damage += scan.damage
             if scan.problem is not None:
-                self._stop_at(scan.problem, scan.end, bases[number + 1 :])
-                return
+                later = bases[number + 1 :]
+                if not later or not self._passes(scan.problem, later[0]):
+                    await self._stop_at(scan.problem, scan.end, later)
+                    return
+                segment.limit = scan.end
+                self.end_offset = later[0]
 
     def _write_aborted(self, segment: Segment, scan: Scan) -> None:
         path = write_aborted(self._disk, segment, aborted_entries(scan.completed))
@@ -424,22 +429,37 @@ class Loader:
             return
         path = self.segments[-1].file.path
         reason = f"the log ends at offset {self.end_offset}, {self._durable} were synced"
-        damage = Damage(self.end_offset, path, self.segments[-1].size, reason)
-        self.recovery.all_damage.append(damage)
+        self.recovery.all_damage.append(
+            Damage(self.end_offset, path, self.segments[-1].size, reason)
+        )
         self.recovery.undecided = self._strict
 
-    def _stop_at(self, problem: Damage, end: int | None, later: list[int]) -> None:
-        """The log's sound part ends here: cut, or leave it to the owner."""
-        if problem.offset < self._synced:
+    def _passes(self, problem: Damage, base: int) -> bool:
+        """Whether the log goes on at `base` behind a problem, as behind any damaged segment: it
+        lies below what was synced, and what follows it was not torn off by a crash."""
+        if self._strict or self._config.contiguous:
+            return False
+        if not problem.offset < min(self._synced, base):
+            return False
+        self.recovery.all_damage.append(problem)
+        return True
+
+    async def _stop_at(self, problem: Damage, end: int | None, later: list[int]) -> None:
+        """The log's sound part ends here: cut, or leave it to the owner. What was synced is cut,
+        too, so that the log can go on, and kept elsewhere."""
+        was_synced = problem.offset < self._synced
+        if was_synced and self._strict:
             self.recovery.all_damage.append(problem)
-            if self._strict:
-                self.recovery.undecided = True
-                self.leftover_bases = later
-                if end is not None:
-                    self.segments[-1].limit = end
-                return
+            self.recovery.undecided = True
+            self.leftover_bases = later
+            if end is not None:
+                self.segments[-1].limit = end
+            return
+        told = problem
         if end is not None:
             segment = self.segments[-1]
+            if was_synced:
+                told = await damage.keep_tail(self._env, segment, end, told)
             length = segment.file.size() - end
             self.recovery.cut.append(Cut(segment.file.path, end, length, problem.reason))
             segment.file.truncate(end)
@@ -447,7 +467,11 @@ class Loader:
             path = self._path(names.segment_file(base, names.LOG))
             length = self._disk.size(path)
             self.recovery.cut.append(Cut(path, 0, length, "after the end of the sound log"))
+            if was_synced:
+                told = damage.keep_segment(self._env, self.directory, base, told)
             remove_segment_files(self._env, self.directory, base)
+        if was_synced:
+            self.recovery.all_damage.append(told)
 
     async def _replay_producers(self, upto: int, producers: ProducerState) -> None:
         """Producers as of `upto`: the newest snapshot, then the headers that follow it."""

@@ -505,3 +505,83 @@ def test_what_compaction_left_out_is_not_missing_where_the_policy_has_changed(cl
         assert (log.recovery.all_damage, log.end_offset) == ([], point)
 
     run(main())
+
+
+async def three_segments(env, batches=20):
+    log = await Log.open(env, "/p", LogConfig())
+    for number in range(3 * batches):
+        log.append_as_leader([bytearray(batch(1, base_offset=0))], 0)
+        if number % batches == batches - 1 and number < 3 * batches - 1:
+            log.roll()
+    await log.flush()
+    return log
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("where", [25, 40, 45])
+def test_synced_bytes_behind_damage_stay_on_the_disk(clean, where):
+    """Behind the damage of an older segment the log goes on; from the newest it is cut, and the
+    rest is kept under another name."""
+
+    async def main():
+        env = memory_env(1)
+        log = await three_segments(env)
+        await log.close(clean=clean)
+        base = where // 20 * 20
+        path = f"/p/{base:020d}.log"
+        file = env.disk.open(path)
+        position = file.size() // 20 * (where - base)
+        file.pwrite(b"\x12", position + 16)  # the magic
+        tail = file.pread(file.size(), position)
+        if clean:  # or nobody looks at the newest
+            env.disk.remove(f"/p/{40:020d}.index")
+        log = await Log.open(env, "/p", LogConfig(), recovery_point=60, clean=clean)
+        (told,) = log.recovery.all_damage
+        if where == 25:
+            assert (told.offset, log.end_offset) == (25, 60)
+            assert file.pread(file.size(), position) == tail
+            assert log.read(24, 1 << 20).next_offset == 25
+            assert log.read(25, 1 << 20).first_offset == 40
+        else:
+            assert (told.offset, log.end_offset) == (where, where)
+            kept = f"{path}.{position}.damaged"
+            assert env.disk.read_bytes(kept) == tail
+            assert kept in told.reason
+        assert log.append_as_leader([bytearray(batch(1))], 1).base_offset == log.end_offset - 1
+        end = log.end_offset
+        await log.close()
+        log = await Log.open(env, "/p", LogConfig(), clean=True)
+        assert log.end_offset == end
+        # It is told of as long as it lies within the log.
+        assert [one.offset for one in log.recovery.all_damage] == ([25] if where == 25 else [])
+
+    run(main())
+
+
+def test_segments_behind_a_lost_one_stay_where_the_log_was_to_be_read_again():
+    """The recovery point was written long ago: what lies behind it was read, and removed."""
+
+    async def main():
+        env = memory_env(1)
+        log = await three_segments(env)
+        await log.close(clean=False)
+        env.disk.open(f"/p/{0:020d}.log").truncate(0)
+        log = await Log.open(env, "/p", LogConfig(), recovery_point=15)
+        assert (log.end_offset, list(log.segments)) == (60, [0, 20, 40])
+        assert [one.offset for one in log.recovery.all_damage] == [0]
+
+    run(main())
+
+
+def test_zeros_at_the_end_are_not_kept():
+    async def main():
+        env = memory_env(1)
+        log = await three_segments(env)
+        await log.close(clean=False)
+        file = env.disk.open(f"/p/{40:020d}.log")
+        file.append([bytes(1000)])
+        log = await Log.open(env, "/p", LogConfig(), recovery_point=100)
+        assert log.end_offset == 60
+        assert not [name for name in env.disk.list_dir("/p") if "damaged" in name]
+
+    run(main())
