@@ -8,6 +8,7 @@ it is damaged or missing. Bytes that were synced and are damaged nevertheless ar
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -282,7 +283,8 @@ class Loader:
             await self._scan_rest(bases, position)
             return
         if segment.size:
-            segment.first_timestamp = segment.header_at(0).max_timestamp
+            with suppress(DamagedFile):  # met by who reads it; what lies behind is good
+                segment.first_timestamp = segment.header_at(0).max_timestamp
 
     def _check_beginning(self, first_base: int) -> None:
         """Note it if the first segments are gone. Whoever retires them moves the beginning of the

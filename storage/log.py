@@ -7,6 +7,7 @@ page cache at most. Offsets are exclusive ends unless said otherwise.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from sortedcontainers import SortedDict
@@ -14,15 +15,16 @@ from sortedcontainers import SortedDict
 from storage import names, producer_files, retention, time_lookup
 from storage.appending import AppendInfo, Plan, plan_follower, plan_leader, spanning
 from storage.config import LogConfig
+from storage.cutting import cut_segment
+from storage.damage import within
 from storage.epochs import LeaderEpochs
 from storage.errors import LogIsDamaged, OffsetOutOfRange
 from storage.flushing import Flusher
-from storage.index import ActiveIndex
 from storage.loading import Loader, OpenOptions, Recovery, remove_segment_files
 from storage.producers import Duplicate, ProducerState
 from storage.reading import LogReader, Slice
 from storage.scan import Damage, ScanRules, scan_segment
-from storage.segment import Segment, create_segment, rebuild_tail, stored_index
+from storage.segment import Segment, create_segment, stored_index
 from storage.trash import Trash
 from storage.txn_index import AbortedTransactions, cut_aborted
 from wire import partition_metadata
@@ -55,6 +57,9 @@ class Log:
         self.log_start_offset = loader.segments[0].base_offset
         # All below has been through the cleaner; no more than what was truncated to since.
         self.cleaned_to = loader.cleaned_to if loader.cleaned_to <= loader.end_offset else 0
+        # The places in it that are not sound, or missing, as far as is known; see `recovery` for
+        # all that opening it found.
+        self.damage = within(loader.recovery.all_damage, 0, self.end_offset)
         self.truncations = 0
         self._leftover_bases = loader.leftover_bases
         self._reader = LogReader(env.disk, self.segments)
@@ -389,43 +394,18 @@ class Log:
         self._cut_state(end)
 
     def _cut_segment(self, segment: Segment, offset: int) -> int:
-        """Cut a segment and make it the growing one; the offset that it now ends at."""
-        step = None
-        if offset < self.end_offset:
-            step = self._reader.locate_in(segment, offset)
-        if isinstance(segment.index, ActiveIndex):
-            index = segment.index
-        else:
-            index = ActiveIndex(self.config.index_interval_bytes)
-            disk = self.env.disk
-            if not index.load(
-                disk.read_bytes(segment.path(names.INDEX)),
-                disk.read_bytes(segment.path(names.TIME_INDEX)),
-            ):
-                index = ActiveIndex(self.config.index_interval_bytes)
-            segment.index = index
-        end = offset if step is None else min(offset, step.base_offset)
-        if step is None and segment.size < segment.file.size():
-            # What the limit hides is missing: the log ends before it.
-            last = segment.last_header()
-            end = min(end, segment.base_offset if last is None else last.next_offset)
-        position = segment.size if step is None else step.position
-        segment.file.truncate(position)
-        segment.limit = 2**63 - 1
-        segment.changes += 1
-        cut = cut_aborted(self.env.disk, segment, end)
+        disk, reader = self.env.disk, self._reader
+        end = cut_segment(disk, self.config, reader, segment, offset, self.end_offset)
+        cut = cut_aborted(disk, segment, end)
         if cut is not None:
             self._flusher.unsynced_paths.append(cut)
             self._aborted.changed(segment.base_offset)
-        index.truncate(end - segment.base_offset, position)
-        rebuild_tail(segment)
-        if not segment.size:
-            segment.first_timestamp = -1
         return end
 
     def _cut_state(self, end: int) -> None:
         self.end_offset = end
         self.cleaned_to = min(self.cleaned_to, end)
+        self.damage = within(self.damage, 0, end)
         self.truncations += 1
         self.recovery.undecided = False
         self._flusher.cut(end)
@@ -444,9 +424,10 @@ class Log:
         producer_files.load_newest(self.env.disk, self.directory, end, self.producers, first)
         start = max(0, self.segments.bisect_right(self.producers.end_offset) - 1)
         for segment in list(self.segments.values())[start:]:
-            for position, header in segment.headers_from(0):
-                if header.base_offset >= self.producers.end_offset:
-                    self.producers.replay(header, _marker_at(segment, position, header))
+            with suppress(DamagedFile):  # the log goes on behind it, as when it was opened
+                for position, header in segment.headers_from(0):
+                    if header.base_offset >= self.producers.end_offset:
+                        self.producers.replay(header, _marker_at(segment, position, header))
         self.producers.end_offset = end
 
     def _drop_leftovers(self) -> None:
@@ -470,6 +451,7 @@ class Log:
         self.epochs.clear()
         self.producers.load((), offset)
         self.recovery.all_damage.clear()
+        self.damage = []
         self._cut_state(offset)
 
     def _retire(self, segment: Segment, suffixes: Sequence[str] = names.SEGMENT_SUFFIXES) -> None:
@@ -486,6 +468,7 @@ class Log:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             self.epochs.truncate_from_start(offset)
+            self.damage = within(self.damage, offset, self.end_offset)
 
     def delete_retired_segments(self, wall_ms: int, upto: int) -> int:
         """Take out segments that retention no longer wants, none at or above `upto` (the

@@ -10,7 +10,7 @@ from storage.epochs import LeaderEpochs
 from storage.index import ActiveIndex, StoredIndex
 from storage.producers import ProducerState
 from storage.recent import RecentBatches
-from storage.scan import ScanRules, scan_segment
+from storage.scan import Scan, ScanRules, scan_segment
 from storage.segment import IndexIsWrong, Segment, Step, stored_index
 from wire.batch import BatchHeader
 from world.env import Disk, File
@@ -110,7 +110,7 @@ class LogReader:
         try:
             return segment.locate(offset)
         except IndexIsWrong:
-            self._rebuild_index(segment)
+            self.rebuild_index(segment)
             return segment.locate(offset)
 
     def _limit_position(self, segment: Segment, limit: int, limit_is_end: bool) -> int:
@@ -134,7 +134,7 @@ class LogReader:
         try:
             return segment.cut_before(start, end)
         except IndexIsWrong:
-            self._rebuild_index(segment)
+            self.rebuild_index(segment)
             return segment.cut_before(start, end)
 
     def _remember(self, offset: int, segment: Segment, position: int) -> None:
@@ -143,14 +143,18 @@ class LogReader:
         if len(self._hints) > _MOST_HINTS:
             del self._hints[next(iter(self._hints))]
 
-    def _rebuild_index(self, segment: Segment) -> None:
-        """An index file of an older segment was damaged after start."""
-        assert isinstance(segment.index, StoredIndex), segment.file.path
+    def rebuild_index(self, segment: Segment) -> None:
+        """An index was damaged after start, or isn't right."""
+        was_stored = isinstance(segment.index, StoredIndex)
+        segment.index = self.scan(segment).index
+        if was_stored:
+            segment.freeze(self._disk)
+            segment.index = stored_index(self._disk, segment.directory, segment.base_offset)
+
+    def scan(self, segment: Segment) -> Scan:
+        """What is sound in a segment, from its first byte on; no CRC is checked."""
         rules = ScanRules(interval=4096, check_crc=False)
         base = segment.base_offset
-        scan = run_at_once(
+        return run_at_once(
             scan_segment(segment.file, base, base, rules, LeaderEpochs(), ProducerState())
         )
-        segment.index = scan.index
-        segment.freeze(self._disk)
-        segment.index = stored_index(self._disk, segment.directory, base)

@@ -94,7 +94,7 @@ async def clean(log: Log, dirt: Dirt, limits: Limits) -> Pass:
     Raises LogChanged, DamagedFile where the log makes no sense, DiskFull or DiskError; then it is
     sound, and as clean as it was or cleaner.
     """
-    for damage in log.recovery.all_damage:
+    for damage in log.damage:
         # What is left would pass for whole, and the records that are missing for cleaned away.
         raise DamagedFile(damage.path, damage.position, damage.reason)
     cleaning = _Cleaning(log, dirt, limits)

@@ -320,6 +320,47 @@ def test_the_cleaner_leaves_a_log_with_damage_alone(damage):
     asyncio.run(main())
 
 
+COMPACT = LogConfig(cleanup_compact=True, cleanup_delete=False)
+
+
+async def clean_all(log):
+    limits = Limits(4 << 20, 0.9, Throttle(1e300))
+    return await clean(log, Dirt(0, log.end_offset, 0, 0, overdue=True), limits)
+
+
+def of_key(number):
+    return bytearray(build_batch([(0, b"k%d" % number, b"v", ())], base_offset=number))
+
+
+@pytest.mark.parametrize("damage", [remove_last, cut])
+def test_the_cleaner_works_on_a_log_that_has_fetched_what_was_damaged(damage):
+    """What only ends too early has no hole, and a truncation takes holes along."""
+
+    async def main():
+        env = memory_env(1)
+        log = await Log.open(env, "/p", COMPACT)
+        for number in range(6):
+            log.append_as_leader([of_key(number)], 0)
+            if number % 2:
+                log.roll()
+        await log.close()
+        damage(env.disk, "/p")
+        log = await Log.open(env, "/p", COMPACT, recovery_point=6)
+        assert log.recovery.all_damage
+        if damage is cut:
+            assert log.damage
+            log.truncate_to(1)
+            await log.settle()
+        assert log.damage == []
+        for number in range(log.end_offset, 8):
+            log.append_as_follower(of_key(number))
+        log.roll()
+        await log.flush()
+        await clean_all(log)
+
+    asyncio.run(main())
+
+
 def test_records_before_a_damaged_batch_can_be_read():
     async def main():
         async with cluster("/memory", ()) as c:

@@ -585,3 +585,41 @@ def test_zeros_at_the_end_are_not_kept():
         assert not [name for name in env.disk.list_dir("/p") if "damaged" in name]
 
     run(main())
+
+
+@pytest.mark.parametrize("bad", [20, 29, 30, 31])
+@pytest.mark.parametrize("at_open", [True, False])
+def test_a_truncation_that_meets_damage_cuts_before_it(bad, at_open):
+    """What was sound behind it is fetched again, as all that a truncation takes."""
+
+    async def main():
+        env = memory_env(1)
+        config = LogConfig(index_interval_bytes=100)
+        log = await Log.open(env, "/p", config)
+        for number in range(60):
+            log.append_as_leader([batch(1)], 1)
+            if number % 20 == 19:
+                log.roll()
+        await log.close()
+
+        def spoil():
+            file = env.disk.open(f"/p/{20:020d}.log")
+            file.pwrite(b"\xff", file.size() // 20 * (bad - 20) + 16)
+
+        if at_open:
+            spoil()
+        log = await Log.open(env, "/p", config, clean=True)
+        if not at_open:
+            spoil()
+        log.truncate_to(31)
+        await log.settle()
+        # A damaged batch far before the cut isn't met: the index leads past it.
+        assert log.end_offset in (bad, 31)
+        assert list(log.segments) == [0, 20]
+        assert log.append_as_leader([batch(1)], 2).base_offset == log.end_offset - 1
+        end = log.end_offset
+        await log.close()
+        log = await Log.open(env, "/p", config, clean=True)
+        assert (log.end_offset, log.active.base_offset) == (end, 20)
+
+    run(main())
