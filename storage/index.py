@@ -251,9 +251,12 @@ def plausible(disk: Disk, offset_path: str, time_path: str, log_bytes: int) -> b
             if relative <= 0 or not 0 < position < log_bytes:
                 return False
         if time_bytes:
-            timestamp, relative = _TIME.unpack(_tail(disk, time_path, TIME_ENTRY_SIZE))
+            entries = list(_TIME.iter_unpack(_tail(disk, time_path, 2 * TIME_ENTRY_SIZE)))
+            timestamp, relative = entries[-1]
             # All zero is what a JVM that crashed leaves beyond its entries.
-            if timestamp < 0 or relative < 0 or (time_bytes > TIME_ENTRY_SIZE and timestamp == 0):
+            if timestamp < 0 or relative < 0:
+                return False
+            if len(entries) > 1 and (timestamp <= entries[0][0] or relative < entries[0][1]):
                 return False
     except Absent:
         return False
@@ -261,8 +264,9 @@ def plausible(disk: Disk, offset_path: str, time_path: str, log_bytes: int) -> b
 
 
 def _tail(disk: Disk, path: str, length: int) -> bytes:
+    """The last `length` bytes, or all if there are less."""
     file = disk.open(path)
     try:
-        return file.pread(length, file.size() - length)
+        return file.pread(length, max(0, file.size() - length))
     finally:
         file.close()

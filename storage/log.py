@@ -364,6 +364,10 @@ class Log:
         """(offset, timestamp, leader epoch) of the first record with the largest timestamp."""
         return time_lookup.max_timestamp_offset(self)
 
+    def rebuild_index(self, segment: Segment) -> None:
+        """Derive the indexes of a segment again, which are not right. Raises DiskError."""
+        self._reader.rebuild_index(segment)
+
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) as in OffsetForLeaderEpoch; (-1, -1) if not known."""
         return self.epochs.end_offset_for(epoch, self.end_offset)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from storage.names import LOG
+from storage.segment import IndexIsWrong
+from wire.errors import DamagedFile
 
 if TYPE_CHECKING:
     from storage.log import Log
@@ -54,7 +56,40 @@ def _is_retired(log: Log, segment: Segment, end: int, size: int, wall_ms: int) -
         return True
     if config.retention_ms < 0:
         return False
+    oldest_kept = wall_ms - config.retention_ms
+    # What it takes for the newest may be less than that, so a look at the batches is worth it.
+    return _stated_newest(log, segment) < oldest_kept and _newest(log, segment) < oldest_kept
+
+
+def _stated_newest(log: Log, segment: Segment) -> int:
+    """The time of the newest record, as the time index has it, or else the file."""
     newest = segment.largest_timestamp
-    if newest < 0:
-        newest = log.env.disk.mtime_ms(segment.path(LOG))
-    return wall_ms - newest > config.retention_ms
+    return newest if newest >= 0 else log.env.disk.mtime_ms(segment.path(LOG))
+
+
+def _newest(log: Log, segment: Segment) -> int:
+    """The same, but a time index that the batches contradict is rebuilt and not believed: what is
+    deleted here for its sake, the followers delete as well."""
+    try:
+        if not _is_right(segment):
+            log.rebuild_index(segment)
+        return _stated_newest(log, segment)
+    except DamagedFile:
+        # Nobody knows what the damage hides: the file is no older than that.
+        return max(segment.largest_timestamp, log.env.disk.mtime_ms(segment.path(LOG)))
+
+
+def _is_right(segment: Segment) -> bool:
+    """Whether the time index's last entry is of a batch that has this time, and the last batch
+    isn't newer. Raises DamagedFile."""
+    entry = segment.index.last_time()
+    try:
+        last = segment.last_header()
+        if last is None or entry is None:
+            return last is None or last.max_timestamp < 0
+        step = segment.locate(segment.base_offset + entry[1])
+    except IndexIsWrong:
+        return False
+    if step is None:
+        return False
+    return last.max_timestamp <= entry[0] == segment.header_at(step.position).max_timestamp

@@ -393,3 +393,67 @@ def test_a_read_error_is_typed():
         assert log.read(0, 100).next_offset == 1
 
     run(main())
+
+
+def zeros(data):
+    return bytes(len(data))
+
+
+def last_zero(data):
+    return data[:-12] + bytes(12)
+
+
+def one_bit_cleared(data):
+    return bytes([*data[:-9], data[-9] & (data[-9] - 1), *data[-8:]])
+
+
+def shorter(data):
+    return data[:-12]
+
+
+@pytest.mark.parametrize("running", [True, False])
+@pytest.mark.parametrize("entries", [1, 5])
+@pytest.mark.parametrize("harm", [zeros, last_zero, one_bit_cleared, shorter])
+def test_a_damaged_time_index_deletes_nothing(harm, entries, running):
+    """The followers would delete it, too."""
+
+    async def main():
+        env = memory_env()
+        now = env.clock.wall_ms() + 10**9
+        config = LogConfig(retention_ms=1000, index_interval_bytes=1)
+        log = await Log.open(env, "/p", config)
+        for number in range(entries):
+            log.append_as_leader([batch(time=now + 200 * number)], 0)
+        log.roll()
+        log.append_as_leader([batch(time=now + 2000)], 0)
+        if not running:
+            await log.close()
+        index = env.disk.open(f"/p/{0:020d}.timeindex")
+        good = index.pread(index.size(), 0)
+        assert len(good) == 12 * max(1, entries - 1)
+        index.truncate(0)
+        index.append([harm(good)])
+        if not running:
+            log = await Log.open(env, "/p", config, clean=True)
+        newest = now + 200 * (entries - 1)
+        assert log.delete_retired_segments(newest + 999, log.end_offset) == 0
+        assert log.log_start_offset == 0
+        assert log.delete_retired_segments(newest + 1001, log.end_offset) == 1
+
+    asyncio.run(main())
+
+
+def test_a_segment_with_damage_goes_when_its_file_is_old():
+    async def main():
+        env = memory_env()
+        now = env.clock.wall_ms()
+        log = await Log.open(env, "/p", LogConfig(retention_ms=1000))
+        log.append_as_leader([batch(time=0)], 0)
+        log.roll()
+        log.segments[0].file.pwrite(b"\xff", 16)
+        mtime = env.disk.mtime_ms(f"/p/{0:020d}.log")
+        assert abs(mtime - now) < 1000
+        assert log.delete_retired_segments(mtime + 999, log.end_offset) == 0
+        assert log.delete_retired_segments(mtime + 1001, log.end_offset) == 1
+
+    asyncio.run(main())
