@@ -263,7 +263,9 @@ class Loader:
         if position < len(bases) - 1:
             if not self._options.clean and await self._trim_zeros(segment, bases[position + 1]):
                 sound = plausible(self._disk, index, time_index, segment.size)
-            if not sound:
+            if damage.was_emptied(self._disk, segment):
+                self._note_emptied(segment, bases[position + 1])
+            elif not sound:
                 await self._rebuild_index(segment)
             await self._check_reach(segment, bases[position + 1])
             self.end_offset = bases[position + 1]
@@ -298,6 +300,14 @@ class Loader:
             reason = f"the records from offset {start} to {first_base - 1} are missing"
             self.recovery.all_damage.append(Damage(start, path, 0, reason))
 
+    def _note_emptied(self, segment: Segment, next_base: int) -> None:
+        """Its indexes say that it was no cleaner that emptied a segment; they stay as they are, so
+        that the next start sees it, too."""
+        base = segment.base_offset
+        if next_base > (self._options.log_start_offset or 0):
+            reason = f"the records from offset {base} to {next_base - 1} are missing"
+            self.recovery.all_damage.append(Damage(base, segment.file.path, 0, reason))
+
     async def _check_reach(self, segment: Segment, next_base: int) -> None:
         """Note it if a segment ends before the one that follows it begins.
 
@@ -305,7 +315,10 @@ class Loader:
         leaves such holes too: where it is on, or has been at work, nothing can be said. Readers go
         on behind them.
         """
+        path = segment.file.path
         if next_base <= (self._options.log_start_offset or 0):
+            return
+        if path in [found.path for found in self.recovery.all_damage] and not segment.size:
             return
         try:
             try:
@@ -326,7 +339,7 @@ class Loader:
         end = segment.base_offset if last is None else last.next_offset
         if end < next_base and not await self._is_thinned(segment):
             reason = f"the records from offset {end} to {next_base - 1} are missing"
-            self.recovery.all_damage.append(Damage(end, segment.file.path, segment.size, reason))
+            self.recovery.all_damage.append(Damage(end, path, segment.size, reason))
 
     async def _is_thinned(self, segment: Segment) -> bool:
         """Whether offsets are missing inside: the topic, or the leader that this was fetched from,

@@ -50,7 +50,8 @@ def _is_retired(log: Log, segment: Segment, end: int, size: int, wall_ms: int) -
         return True
     if not config.cleanup_delete:
         return False
-    if not segment.size and not log.recovery.all_damage:  # the cleaner left nothing of it
+    # The cleaner left nothing of it. Of one that was emptied otherwise others have the records.
+    if not segment.size and not log.damage and end <= log.cleaned_to:
         return True
     if 0 <= config.retention_bytes <= size - segment.size:
         return True

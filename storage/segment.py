@@ -105,6 +105,8 @@ class Segment:
     def last_header(self) -> BatchHeader | None:
         """The header of the last batch; None if the segment is empty. Raises DamagedFile."""
         last = None
+        if not self.size:  # whatever its index says
+            return None
         start = self._checked_entry(self.index.floor_offset(2**31 - 1))
         for _, header in self.headers_from(start):
             last = header
@@ -142,6 +144,8 @@ class Segment:
 
         Raises DamagedFile, also if the index led to a wrong place.
         """
+        if not self.size:
+            return None
         entry = self.index.floor_offset(offset - self.base_offset)
         start = self._checked_entry(entry)
         for step in self.walk(start):

@@ -478,11 +478,11 @@ def test_a_synced_segment_in_the_middle_that_is_gone_is_told(clean, harm):
         assert log.end_offset == point, "what follows is still there"
         assert not log.recovery.undecided
         # Compaction leaves such holes too: where it is on, there is nothing to tell, but that a
-        # batch is cut.
+        # batch is cut, or that an empty segment has indexes of batches.
         await log.close()
         compacted = LogConfig(segment_bytes=300, cleanup_compact=True)
         log = await Log.open(env, "/p", compacted, clean=True)
-        assert bool(log.recovery.all_damage) == (harm == "cut")
+        assert bool(log.recovery.all_damage) == (harm != "removed")
 
     run(main())
 
@@ -621,5 +621,33 @@ def test_a_truncation_that_meets_damage_cuts_before_it(bad, at_open):
         await log.close()
         log = await Log.open(env, "/p", config, clean=True)
         assert (log.end_offset, log.active.base_offset) == (end, 20)
+
+    run(main())
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("indexes", ["kept", "emptied"])
+def test_a_first_segment_that_no_cleaner_emptied_is_not_given_up(clean, indexes):
+    """Its followers would give theirs up, too. With its indexes emptied as well, nothing tells that
+    it had records; it stays nevertheless, until its time has come."""
+
+    async def main():
+        env = memory_env(1)
+        config = LogConfig(cleanup_compact=True, cleanup_delete=True, retention_ms=10**9)
+        log = await Log.open(env, "/p", config)
+        for _ in range(3):
+            log.append_as_leader([batch(2, time=env.clock.wall_ms())], 1)
+            log.roll()
+        await log.close()
+        suffixes = [".log"] if indexes == "kept" else [".log", ".index", ".timeindex"]
+        for suffix in suffixes:
+            env.disk.open(f"/p/{0:020d}{suffix}").truncate(0)
+        for _ in range(2):
+            log = await Log.open(env, "/p", config, clean=clean, recovery_point=6)
+            assert bool(log.recovery.all_damage) == bool(log.damage) == (indexes == "kept")
+            assert log.read(0, 1 << 20).first_offset == 2, "readers go on behind it"
+            assert log.delete_retired_segments(env.clock.wall_ms(), log.end_offset) == 0
+            assert (log.log_start_offset, log.end_offset) == (0, 6)
+            await log.close()
 
     run(main())
