@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from storage import names
 from storage.index import StoredIndex
 from storage.names import base_offset_of
@@ -26,8 +28,9 @@ async def make_directory(disk: Disk, path: str) -> None:
         await disk.sync_dir(made.rpartition("/")[0] or ("/" if made.startswith("/") else "."))
 
 
-def sweep(disk: Disk, directory: str) -> list[str]:
-    """Remove or finish what was left behind; the paths removed.
+def sweep(disk: Disk, directory: str, kept: Sequence[int] = ()) -> list[str]:
+    """Remove or finish what was left behind; the paths removed. Indexes without a log stay where
+    their base offset is one of `kept`.
 
     Checkpoint files of the metadata log are left to their owner.
     """
@@ -52,7 +55,8 @@ def sweep(disk: Disk, directory: str) -> list[str]:
     for name in present:
         for suffix in (names.INDEX, names.TIME_INDEX, names.TXN_INDEX):
             base = base_offset_of(name, suffix)
-            if base is not None and names.segment_file(base, names.LOG) not in present:
+            alone = base is not None and names.segment_file(base, names.LOG) not in present
+            if alone and base not in kept:
                 remove(name)
     return removed
 

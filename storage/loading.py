@@ -96,6 +96,7 @@ class Loader:
         self.producers = ProducerState()
         self.topic_id: UUID | None = None
         self.end_offset = 0
+        self.log_start: int | None = None  # if not where the first segment begins
         self._strict = options.strict_before is not None
         # Everything below this offset was synced; where the log was closed in order, all that it
         # had then, which is told apart.
@@ -112,10 +113,14 @@ class Loader:
         """Do it all. Raises DiskError."""
         disk, directory = self._disk, self.directory
         await make_directory(disk, directory)
-        self.recovery.removed += sweep(disk, directory)
+        epochs_known = self._read_epochs()
+        beginning = None if self._strict else self._missing_beginning()
+        kept = [] if beginning is None else beginning[1]
+        self.recovery.removed += sweep(disk, directory, kept)
         self._read_topic_id()
         bases = self._bases()
         if not bases:
+            self.epochs = LeaderEpochs()
             bases = [self._options.log_start_offset or 0]
             create_segment(disk, directory, bases[0], 0, 0).close()
             await disk.sync_dir(directory)
@@ -127,7 +132,6 @@ class Loader:
             self.epochs.dirty = True
             self._check_length()
             return
-        epochs_known = self._read_epochs()
         if self._strict and epochs_known:
             self._stated_epochs = (LeaderEpochs(self.epochs.entries()), self._synced)
         first_scanned = self._first_scanned(bases)
@@ -137,7 +141,8 @@ class Loader:
         elif first_scanned < len(bases):
             # Of what was compacted, not all epochs have a batch left; it was synced before.
             self.epochs.truncate_from_end(max(bases[first_scanned], self.cleaned_to))
-        self._check_beginning(bases[0])
+        if beginning is not None:
+            self._note_beginning(beginning[0], bases[0])
         for position in range(first_scanned):
             await self._trust(bases, position)
         await self._check_aborted()
@@ -288,17 +293,22 @@ class Loader:
             with suppress(DamagedFile):  # met by who reads it; what lies behind is good
                 segment.first_timestamp = segment.header_at(0).max_timestamp
 
-    def _check_beginning(self, first_base: int) -> None:
-        """Note it if the first segments are gone. Whoever retires them moves the beginning of the
-        first epoch along: where the log was closed in order, it tells where the log began."""
-        entries = self.epochs.entries()
-        if not self._options.clean or self._strict or not entries:
-            return
-        start = max(entries[0][1], self._options.log_start_offset or 0)
+    def _missing_beginning(self) -> tuple[int, list[int]] | None:
+        return damage.missing_beginning(
+            self._disk.list_dir(self.directory),
+            self.epochs,
+            self._options.log_start_offset or 0,
+            self._options.clean,
+        )
+
+    def _note_beginning(self, start: int, first_base: int) -> None:
+        """The first segments are gone. The log begins where it did: followers would delete what
+        they have, and the next start could not tell."""
         if start < first_base:
             path = self._path(names.segment_file(start, names.LOG))
             reason = f"the records from offset {start} to {first_base - 1} are missing"
             self.recovery.all_damage.append(Damage(start, path, 0, reason))
+            self.log_start = start
 
     def _note_emptied(self, segment: Segment, next_base: int) -> None:
         """Its indexes say that it was no cleaner that emptied a segment; they stay as they are, so
@@ -509,7 +519,8 @@ class Loader:
         """Make durable what was done, so that it counts as synced from now on."""
         end = self.end_offset
         self.epochs.truncate_from_end(end)
-        self.epochs.truncate_from_start(self.segments[0].base_offset)
+        if self.log_start is None:
+            self.epochs.truncate_from_start(self.segments[0].base_offset)
         self.producers.end_offset = max(self.producers.end_offset, end)
         if self.recovery.undecided:
             return

@@ -54,7 +54,8 @@ class Log:
             (segment.base_offset, segment) for segment in loader.segments
         )
         self.active: Segment = loader.segments[-1]
-        self.log_start_offset = loader.segments[0].base_offset
+        # Before the first segment only if the first ones were lost.
+        self.log_start_offset = self.first_offset if loader.log_start is None else loader.log_start
         # All below has been through the cleaner; no more than what was truncated to since.
         self.cleaned_to = loader.cleaned_to if loader.cleaned_to <= loader.end_offset else 0
         # The places in it that are not sound, or missing, as far as is known; see `recovery` for
@@ -115,6 +116,12 @@ class Log:
     def recovery_point(self) -> int:
         """All below this offset is durable."""
         return self._flusher.recovery_point
+
+    @property
+    def first_offset(self) -> int:
+        """Where the first segment begins: behind the log's start if the first ones were lost."""
+        first: int = self.segments.peekitem(0)[0]
+        return first
 
     @property
     def last_epoch(self) -> int:
@@ -316,6 +323,9 @@ class Log:
         """
         if not self.log_start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.end_offset)
+        if offset < self.first_offset:
+            lost = names.segment_file(self.log_start_offset, names.LOG)
+            raise DamagedFile(f"{self.directory}/{lost}", 0, "the first segments are missing")
         limit = self.end_offset if upto is None else min(upto, self.end_offset)
         return self._reader.read(offset, max_bytes, limit, limit == self.end_offset, min_one)
 
@@ -384,6 +394,9 @@ class Log:
             return
         if offset < self.log_start_offset:
             self.truncate_and_restart_at(offset)
+            return
+        if offset < self.first_offset:  # nothing is left; what was lost before it comes again, too
+            self.truncate_and_restart_at(self.log_start_offset)
             return
         self._drop_leftovers()
         number = max(0, self.segments.bisect_right(offset) - 1)

@@ -18,6 +18,7 @@ from storage.log import Log
 from wire.apis import ErrorCode
 from wire.batch import build_batch
 from wire.errors import DamagedFile, KafkaError
+from world.env import DiskError
 from world.memory import Media, memory_env
 
 RECORDS = [b"%d" % number for number in range(6)]
@@ -76,6 +77,11 @@ def remove_first(disk, directory):
     remove(disk, directory, 0)
 
 
+def remove_first_whole(disk, directory):
+    for suffix in ("log", "index", "timeindex"):
+        disk.remove(f"{directory}/{0:020d}.{suffix}")
+
+
 def remove_last(disk, directory):
     for base in (4, 6):
         remove(disk, directory, base)
@@ -84,8 +90,8 @@ def remove_last(disk, directory):
 @pytest.mark.parametrize(
     ("ending", "damage"),
     [
-        *product(["stop_broker", "kill_broker"], [empty, cut, remove]),
-        ("stop_broker", remove_first),  # seen where the log was closed in order
+        *product(["stop_broker", "kill_broker"], [empty, cut, remove, remove_first]),
+        ("stop_broker", remove_first_whole),  # seen where the log was closed in order
     ],
 )
 def test_a_replica_that_others_lead_fetches_everything_anew(ending, damage):
@@ -177,6 +183,123 @@ def test_who_starts_while_nobody_leads_keeps_what_it_has(damage):
             c.controller.set_leader("t", 0, 2)
             await until(lambda: c.brokers[2].replicas.leaders == 1)
             assert await content(await c.connect(2)) == RECORDS
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ending", ["stop_broker", "kill_broker"])
+def test_a_log_whose_beginning_is_lost_begins_where_it_did(ending):
+    """Told of a later beginning, the others would delete what they have."""
+
+    async def main():
+        async with cluster("/memory", ()) as c:
+            directory = await filled(c, (1, 2), per_segment=2)
+            for broker_id in (2, 1):
+                await getattr(c, ending)(broker_id)
+                c.controller.fence(broker_id)
+            remove_first(c.media[2].mount(), directory % 2)
+            await c.start_broker(2, **KEEP)  # nobody leads
+            await c.start_broker(1, **KEEP)
+            await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+            c.controller.set_leader("t", 0, 2)
+            await until(lambda: c.brokers[2].replicas.leaders == 1)
+            connection = await c.connect(2)
+            # The follower is told in the answers to its fetches.
+            assert (await produce(connection, "t", 0, batch(b"6"))).error_code is ErrorCode.none
+            await until(lambda: log_of(c.brokers[1]).end_offset == len(RECORDS) + 1)
+            got = await fetch(connection, "t", 0, 0)
+            assert got.error_code is ErrorCode.kafka_storage_error
+            assert values_of((await fetch(connection, "t", 0, 2)).records)[0] == b"2"
+            for broker_id in (1, 2):
+                assert c.brokers[broker_id].replicas.delete_retired_segments() == 0
+                assert log_of(c.brokers[broker_id]).log_start_offset == 0
+            # Once others lead, it is fetched anew.
+            c.controller.set_leader("t", 0, 1)
+            await until(lambda: c.brokers[1].replicas.leaders == 1)
+            await getattr(c, ending)(2)
+            c.controller.fence(2)
+            with capture_logs() as logs:
+                await c.start_broker(2, **KEEP)
+                await until(lambda: sorted(c.controller.image.partition("t", 0).isr) == [1, 2])
+            assert "log_begins_anew" in [one["event"] for one in logs]
+            assert log_of(c.brokers[2]).read(0, 1 << 20).first_offset == 0
+
+    asyncio.run(main())
+
+
+def test_a_kill_while_segments_are_given_up_is_no_damage():
+    """At whatever rename or removal it comes, and without the epochs written since."""
+
+    async def main():
+        for stop in range(20):
+            media = Media()
+            disk = media.mount()
+            env = memory_env(1, disk=disk)
+            log = await Log.open(env, "/p", LogConfig(file_delete_delay_ms=0))
+            for number in range(6):
+                log.append_as_leader([bytearray(batch(b"%d" % number))], 1)
+                log.roll()
+            await log.flush()
+            log.advance_log_start(2)
+            left = stop
+
+            def counted(call):
+                def maybe(*args):
+                    nonlocal left
+                    if left == 0:
+                        raise DiskError("/p", "rename", "killed")
+                    left -= 1
+                    return call(*args)
+
+                return maybe
+
+            disk.rename, disk.remove = counted(disk.rename), counted(disk.remove)
+            killed = False
+            try:
+                log.delete_retired_segments(0, log.end_offset)
+                await log.delete_due_files(env.clock.now_ms() + 1)
+            except DiskError:
+                killed = True
+            media.kill()
+            env = memory_env(1, disk=media.mount())
+            log = await Log.open(env, "/p", LogConfig(), recovery_point=6)
+            assert log.recovery.all_damage == [], stop
+            assert log.log_start_offset == min(log.segments)
+        assert not killed, "all of it was tried"
+
+    asyncio.run(main())
+
+
+def test_a_lost_beginning_is_forgotten_when_the_log_begins_behind_it():
+    async def main():
+        env = memory_env(1)
+        log = await Log.open(env, "/p", LogConfig())
+        for number in range(6):
+            log.append_as_leader([bytearray(batch(b"%d" % number))], 1)
+            if number % 2:
+                log.roll()
+        await log.flush()
+        await log.close(clean=False)
+        remove_first(env.disk, "/p")
+        for in_order in (False, True, False):
+            log = await Log.open(env, "/p", LogConfig(), recovery_point=6, clean=in_order)
+            assert [one.offset for one in log.recovery.all_damage] == [0]
+            assert (log.log_start_offset, log.first_offset) == (0, 2)
+            with pytest.raises(DamagedFile):
+                log.read(1, 1 << 20)
+            await log.close(clean=not in_order)
+        log = await Log.open(env, "/p", LogConfig(), recovery_point=6)
+        log.advance_log_start(1)
+        with pytest.raises(DamagedFile):
+            log.read(1, 1 << 20)
+        log.advance_log_start(2)
+        assert log.damage == []
+        await log.close()
+        for in_order in (True, False):
+            log = await Log.open(env, "/p", LogConfig(), recovery_point=6, clean=in_order)
+            assert (log.recovery.all_damage, log.log_start_offset) == ([], 2)
+            await log.close()
+        assert f"{0:020d}.index" not in env.disk.list_dir("/p")
 
     asyncio.run(main())
 
