@@ -406,8 +406,7 @@ class GroupPartition:
         core, log = self._core, replica.log
         assert core is not None
         # Under this leadership nobody else appends, and we don't before we have loaded.
-        # Where the first segments were lost, all that is left counts.
-        offset, end = max(log.log_start_offset, log.first_offset), log.end_offset
+        offset, end = log.log_start_offset, log.end_offset
         count = size = unsettled = 0
         while offset < end:
             limit = min(self._config.offsets_load_buffer_size, _PART_BYTES)

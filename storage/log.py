@@ -323,7 +323,8 @@ class Log:
         """
         if not self.log_start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.end_offset)
-        if offset < self.first_offset:
+        # Of a compacted log readers expect no offset, and nobody may delete records up to there.
+        if offset < self.first_offset and not self.config.cleanup_compact:
             lost = names.segment_file(self.log_start_offset, names.LOG)
             raise DamagedFile(f"{self.directory}/{lost}", 0, "the first segments are missing")
         limit = self.end_offset if upto is None else min(upto, self.end_offset)

@@ -281,6 +281,11 @@ def test_a_lost_beginning_is_forgotten_when_the_log_begins_behind_it():
         await log.flush()
         await log.close(clean=False)
         remove_first(env.disk, "/p")
+        log = await Log.open(env, "/p", COMPACT, recovery_point=6)
+        assert (log.log_start_offset, log.read(0, 1 << 20).first_offset) == (0, 2)
+        with pytest.raises(DamagedFile):
+            await clean_all(log)
+        await log.close(clean=False)
         for in_order in (False, True, False):
             log = await Log.open(env, "/p", LogConfig(), recovery_point=6, clean=in_order)
             assert [one.offset for one in log.recovery.all_damage] == [0]
