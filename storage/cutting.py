@@ -18,8 +18,9 @@ _NO_LIMIT = 2**63 - 1
 
 def cut_segment(
     disk: Disk, config: LogConfig, reader: LogReader, segment: Segment, offset: int, log_end: int
-) -> int:
-    """Cut a segment of a log that ends at `log_end` at `offset`; the offset that it ends at.
+) -> tuple[int, int]:
+    """Cut a segment of a log that ends at `log_end` at `offset`; the offset that it ends at, and
+    where its last batch does: lower, if compaction has left a gap there.
 
     Damage that hides where to cut is no reason to leave the log half cut: it ends before that
     then, and what lay behind is fetched with the rest. Raises DiskError.
@@ -49,7 +50,7 @@ def cut_segment(
     segment.changes += 1
     if not segment.size:
         segment.first_timestamp = -1
-    return end
+    return end, next_offset
 
 
 def _index_to_cut(disk: Disk, config: LogConfig, segment: Segment) -> ActiveIndex:

@@ -6,8 +6,8 @@ page cache at most. Offsets are exclusive ends unless said otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from uuid import UUID
 
 from sortedcontainers import SortedDict
@@ -404,21 +404,24 @@ class Log:
         segment: Segment = self.segments.peekitem(number)[1]
         for base in list(self.segments.keys())[number + 1 :]:
             self._retire(self.segments.pop(base))
-        end = self._cut_segment(segment, offset)
+        end, ends_in_gap = self._cut_segment(segment, offset)
         self.active = segment
         if end < self.log_start_offset:  # the batch that was cut spans the start
             self.truncate_and_restart_at(self.log_start_offset)
             return
         self._cut_state(end)
+        if ends_in_gap:  # the file would say that it ends before: with the last batch
+            with _full_is_failed():
+                self.roll()
 
-    def _cut_segment(self, segment: Segment, offset: int) -> int:
+    def _cut_segment(self, segment: Segment, offset: int) -> tuple[int, bool]:
         disk, reader = self.env.disk, self._reader
-        end = cut_segment(disk, self.config, reader, segment, offset, self.end_offset)
+        end, last = cut_segment(disk, self.config, reader, segment, offset, self.end_offset)
         cut = cut_aborted(disk, segment, end)
         if cut is not None:
             self._flusher.unsynced_paths.append(cut)
             self._aborted.changed(segment.base_offset)
-        return end
+        return end, last < end
 
     def _cut_state(self, end: int) -> None:
         self.end_offset = end
@@ -461,10 +464,8 @@ class Log:
         for segment in reversed(self.segments.values()):
             self._retire(segment)
         self.segments.clear()
-        try:
+        with _full_is_failed():
             self._start_segment(offset)
-        except DiskFull as error:
-            raise DiskError(error.path, error.operation, error.reason) from error
         self.log_start_offset = offset
         self.epochs.clear()
         self.producers.load((), offset)
@@ -514,7 +515,7 @@ class Log:
         assert self.active not in old, self.active.base_offset
         assert new.base_offset == old[0].base_offset, new.base_offset
         disk = self.env.disk
-        try:
+        with _full_is_failed():
             for suffix in suffixes:
                 disk.rename(new.path(suffix) + names.CLEANED, new.path(suffix) + names.SWAP)
             # From old to new, so that none is left without those that replace its records. What
@@ -525,8 +526,6 @@ class Log:
                 self._retire(segment, [s for s in names.SEGMENT_SUFFIXES if s not in kept])
             for suffix in suffixes:
                 disk.rename(new.path(suffix) + names.SWAP, new.path(suffix))
-        except DiskFull as error:
-            raise DiskError(error.path, error.operation, error.reason) from error
         new.file.renamed(new.path(names.LOG))
         self._aborted.changed(new.base_offset)
         self.segments[new.base_offset] = new
@@ -576,6 +575,15 @@ class Log:
         for segment in self.segments.values():
             segment.close()
         self.trash.close()
+
+
+@contextmanager
+def _full_is_failed() -> Iterator[None]:
+    """Without room now, the log isn't whole: its directory has failed then."""
+    try:
+        yield
+    except DiskFull as error:
+        raise DiskError(error.path, error.operation, error.reason) from error
 
 
 def _marker_at(segment: Segment, position: int, header: BatchHeader) -> TxnMarker | None:

@@ -489,6 +489,28 @@ def test_the_cleaner_works_on_a_log_that_has_fetched_what_was_damaged(damage):
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_compacted_log_that_is_cut_in_a_gap_ends_there_at_the_next_start_too(clean):
+    """It ended with its last batch, was told to be shorter than what was synced, and would have
+    given offsets to other records than before."""
+
+    async def main():
+        env = memory_env(1)
+        log = await Log.open(env, "/p", COMPACT)
+        for number in (0, 1, 20):
+            log.append_as_follower(of_key(number))
+        await log.flush()
+        log.truncate_to(10)
+        await log.settle()
+        assert (log.end_offset, log.recovery_point) == (10, 10)
+        await log.close(clean=clean)
+        log = await Log.open(env, "/p", COMPACT, clean=clean, recovery_point=10)
+        assert (log.end_offset, log.recovery.all_damage) == (10, [])
+        assert log.append_as_leader([of_key(0)], 1).base_offset == 10
+
+    asyncio.run(main())
+
+
 def test_records_before_a_damaged_batch_can_be_read():
     async def main():
         async with cluster("/memory", ()) as c:
