@@ -14,7 +14,7 @@ from storage.epochs import LeaderEpochs
 from storage.scan import Damage, only_zeros
 from storage.segment import Segment
 from wire.index_files import OFFSET_ENTRY_SIZE, TIME_ENTRY_SIZE
-from world.env import Absent, Disk, Env
+from world.env import Absent, Disk, Env, File
 
 DAMAGED = ".damaged"
 _CHUNK = 1 << 20
@@ -90,7 +90,13 @@ async def keep_tail(env: Env, segment: Segment, position: int, problem: Damage) 
     where that is. Nothing is copied if there are only zeros. Raises DiskFull or DiskError."""
     if await env.run_blocking(only_zeros, segment.file, position):
         return problem
-    disk, target = env.disk, _free_name(env.disk, segment.file.path, position)
+    disk = env.disk
+    target = f"{segment.file.path}.{position}{DAMAGED}"
+    if disk.exists(target):
+        # By a start that was broken off before it cut: another copy would be one too many.
+        if await env.run_blocking(_ends_as, disk, target, segment.file, position):
+            return _with_kept(problem, target)
+        target = _free_name(disk, segment.file.path, position)
     copy = disk.open(target + ".tmp", create=True)
     try:
         copy.truncate(0)
@@ -102,6 +108,19 @@ async def keep_tail(env: Env, segment: Segment, position: int, problem: Damage) 
     disk.rename(target + ".tmp", target)
     await disk.sync_dir(segment.directory)
     return _with_kept(problem, target)
+
+
+def _ends_as(disk: Disk, path: str, file: File, position: int) -> bool:
+    """Whether a file at `path` holds what follows `position` in another."""
+    copy = disk.open(path)
+    try:
+        length = copy.size()
+        return length == file.size() - position and all(
+            copy.pread(_CHUNK, at) == file.pread(_CHUNK, position + at)
+            for at in range(0, length, _CHUNK)
+        )
+    finally:
+        copy.close()
 
 
 def keep_segment(env: Env, directory: str, base_offset: int, problem: Damage) -> Damage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from storage import names
+from storage.damage import DAMAGED
 from storage.index import StoredIndex
 from storage.names import base_offset_of
 from storage.segment import IndexIsWrong, Segment
@@ -42,8 +43,11 @@ def sweep(disk: Disk, directory: str, kept: Sequence[int] = ()) -> list[str]:
         removed.append(path)
 
     cleaned: list[int] = []
+    deleted_logs: list[str] = []
     for name in disk.list_dir(directory):
-        if _is_deleted(name) or name in _OWN_TEMPORARY:
+        if base_offset_of(name, names.LOG + names.DELETED) is not None:
+            deleted_logs.append(name)
+        elif _is_deleted(name) or name in _OWN_TEMPORARY or name.endswith(DAMAGED + ".tmp"):
             remove(name)
         elif name.endswith(names.CLEANED):
             base = base_offset_of(name, names.LOG + names.CLEANED)
@@ -58,6 +62,9 @@ def sweep(disk: Disk, directory: str, kept: Sequence[int] = ()) -> list[str]:
             alone = base is not None and names.segment_file(base, names.LOG) not in present
             if alone and base not in kept:
                 remove(name)
+    # Last: as long as they are there they tell that no log of these indexes was lost.
+    for name in deleted_logs:
+        remove(name)
     return removed
 
 

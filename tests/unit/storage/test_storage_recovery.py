@@ -1,6 +1,7 @@
 """Starts after unclean stops and with damaged files: never a human, never a silent loss."""
 
 import random
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -11,6 +12,7 @@ from storage_helpers import batch, read_all, run
 
 from storage.config import LogConfig
 from storage.errors import LogIsDamaged
+from storage.leftovers import sweep
 from storage.log import Log
 from wire.batch import iter_headers, read_header
 from wire.errors import DamagedFile
@@ -649,5 +651,58 @@ def test_a_first_segment_that_no_cleaner_emptied_is_not_given_up(clean, indexes)
             assert log.delete_retired_segments(env.clock.wall_ms(), log.end_offset) == 0
             assert (log.log_start_offset, log.end_offset) == (0, 6)
             await log.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("removals", range(6))
+def test_a_sweep_that_is_broken_off_leaves_nothing_that_looks_like_a_lost_beginning(removals):
+    """A kill amid retiring a segment, and one in the start after that."""
+
+    class Killed(Exception):
+        pass
+
+    async def main():
+        env = memory_env(1)
+        log = await three_segments(env)
+        await log.close(clean=False)
+        env.disk.rename(f"/p/{0:020d}.log", f"/p/{0:020d}.log.deleted")
+        disk, done = env.disk, []
+
+        class Breaking:
+            def __getattr__(self, name):
+                return getattr(disk, name)
+
+            def remove(self, path):
+                if len(done) == removals:
+                    raise Killed
+                done.append(path)
+                disk.remove(path)
+
+        with suppress(Killed):
+            sweep(Breaking(), "/p")
+        log = await Log.open(env, "/p", LogConfig(), recovery_point=60)
+        assert log.recovery.damage is None
+        assert log.log_start_offset == 20
+
+    run(main())
+
+
+def test_what_was_kept_before_a_start_was_broken_off_is_not_kept_again():
+    async def main():
+        env = memory_env(1)
+        log = await three_segments(env)
+        await log.close(clean=False)
+        path = f"/p/{40:020d}.log"
+        file = env.disk.open(path)
+        position = file.size() // 4
+        file.pwrite(b"\x12", position + 16)  # the magic
+        kept = env.disk.open(f"{path}.{position}.damaged", create=True)
+        kept.append([file.pread(file.size(), position)])
+        env.disk.open(f"{path}.7.damaged.tmp", create=True).append([b"x"])
+        log = await Log.open(env, "/p", LogConfig(), recovery_point=60)
+        assert log.end_offset == 45
+        left = [name for name in env.disk.list_dir("/p") if "damaged" in name]
+        assert left == [f"{40:020d}.log.{position}.damaged"]
 
     run(main())
