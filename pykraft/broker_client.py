@@ -12,7 +12,13 @@ from types import ModuleType, TracebackType
 from typing import Any, NamedTuple, Self
 
 from net.client import Connection
-from net.errors import ConnectFailed, ConnectionLost, NetworkError, RequestTimedOut
+from net.errors import (
+    ConnectFailed,
+    ConnectionLost,
+    NetworkError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
 from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
 from wire.messages import fill
@@ -228,6 +234,8 @@ class BrokerClient:
             try:
                 connection = await self._connection(host, port, limit_ms)
                 return await connection.call(api, lambda _, m: build(m), limit_ms, max_version=most)
+            except UnsupportedVersion:
+                reasons.append(f"{host}:{port}: this is no broker's listener")
             except NetworkError as error:
                 reasons.append(str(error))
         raise NobodyAnswers("; ".join(reasons))

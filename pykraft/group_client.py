@@ -143,7 +143,7 @@ class GroupClient:
             )
             [result] = answer.results
             if result.error_code is ErrorCode.non_empty_group:
-                raise KafkaError(result.error_code, f"{group} has members: end them first")
+                raise _has_members(group)
             if result.error_code is ErrorCode.group_id_not_found:
                 raise KafkaError(result.error_code, f"no group is called {group}")
             return result.error_code, None
@@ -153,9 +153,12 @@ class GroupClient:
     async def aim(
         self, group: str, topics: Mapping[str, Sequence[int] | None], to: int, *, exact: bool
     ) -> list[Aim]:
-        """Where the group would begin; nothing is changed. `to` is a timestamp (ms, or EARLIEST,
-        LATEST), or with `exact` an offset. Partitions None are all of the topic's; no topics are
-        those whose offsets the group has committed."""
+        """Where a group without members would begin; nothing is changed. `to` is a timestamp (ms,
+        or EARLIEST, LATEST), or with `exact` an offset. Partitions None are all of the topic's; no
+        topics are those whose offsets the group has committed."""
+        *_, members = await self._members(group)
+        if members:
+            raise _has_members(group)
         committed = await self._committed(group)
         places = await self._places(topics) if topics else sorted(committed)
         if not places:
@@ -231,7 +234,7 @@ class GroupClient:
             codes = [part.error_code for topic in answer.topics for part in topic.partitions]
             error = next((code for code in codes if code is not ErrorCode.none), ErrorCode.none)
             if error is ErrorCode.unknown_member_id:
-                raise KafkaError(ErrorCode.non_empty_group, f"{group} has members: end them first")
+                raise _has_members(group)
             return error, None
 
         await self._brokers.until_answered(f"group {group}", ask)
@@ -315,6 +318,10 @@ class GroupClient:
             for part in topic.partitions
             if part.committed_offset >= 0
         }
+
+
+def _has_members(group: str) -> KafkaError:
+    return KafkaError(ErrorCode.non_empty_group, f"{group} has members: end them first")
 
 
 def _members(group: Any) -> list[Member]:

@@ -148,11 +148,11 @@ def _reset(options: argparse.Namespace) -> int:
 
 def _topic(text: str) -> tuple[str, list[int] | None]:
     name, colon, listed = text.partition(":")
+    parts = listed.split(",") if colon else []
+    if not name or not all(part.isascii() and part.isdigit() for part in parts):
+        raise CommandError(f"--topic {text!r}: must be TOPIC or TOPIC:P,P,… with partition numbers")
     if not colon:
         return name, None
-    parts = listed.split(",")
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise CommandError(f"--topic {text}: must be TOPIC or TOPIC:P,P,… with partition numbers")
     return name, sorted({int(part) for part in parts})
 
 
@@ -166,7 +166,7 @@ def _where(text: str) -> tuple[int, bool]:
         at = datetime.fromisoformat(text)
     except ValueError:
         raise CommandError(
-            f"--to {text}: must be earliest, latest, an offset, or a time such as "
+            f"--to {text!r}: must be earliest, latest, an offset, or a time such as "
             "2026-01-31T12:00:00Z"
         ) from None
     at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

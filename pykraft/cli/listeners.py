@@ -40,7 +40,9 @@ def add_options(parser: argparse.ArgumentParser, listeners: Listeners) -> None:
 
 def addresses(options: argparse.Namespace, listeners: Listeners) -> tuple[str, str]:
     """`HOST:PORT[,…]` as it was given, and who gave it. CommandError where nobody did."""
-    if options.listeners:
+    if options.listeners is not None:
+        if not options.listeners.strip():
+            raise CommandError(f"{listeners.option} {options.listeners!r}: must be HOST:PORT[,…]")
         return options.listeners, listeners.option
     in_environment = os.environ.get(listeners.variable)
     if in_environment and not options.dir:

@@ -55,6 +55,7 @@ def test_a_groups_life(cluster, topic, protocol):
         refused = [
             cluster.pykraft("groups", "delete", group, code=1),
             cluster.pykraft("groups", "reset", group, "--to", "earliest", code=1),
+            cluster.pykraft("groups", "reset", group, "--to", "latest", "--dry-run", code=1),
         ]
     finally:
         member.leave()
