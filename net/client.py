@@ -60,6 +60,12 @@ def _look_at(future: asyncio.Future[memoryview]) -> None:
         future.exception()
 
 
+def _at(peer: str, reason: object) -> str:
+    """The reason with the peer before it, once: some name it already."""
+    text = str(reason)
+    return text if text.startswith(f"{peer}: ") else f"{peer}: {text}"
+
+
 class _Pending:
     """One request on its way. `future` is finished early when its time ran out; `bare` says that
     it is to get the answer without its header."""
@@ -130,12 +136,13 @@ class Connection(asyncio.BufferedProtocol):
                 await loop.create_connection(lambda: connection, host, port)
                 await connection._negotiate(timeout_ms)
         except TimeoutError as error:
+            what = "no connection" if connection._transport is None else "no answer to ApiVersions"
             connection._end(None)
-            raise ConnectFailed(f"{peer}: no connection within {timeout_ms} ms") from error
+            raise ConnectFailed(f"{peer}: {what} within {timeout_ms} ms") from error
         except (OSError, NetworkError, ValueError, OverflowError) as error:
             # The last two: bytes that are no answer, a name or a port that can't be one.
             connection._end(None)
-            raise ConnectFailed(f"{peer}: {error}") from error
+            raise ConnectFailed(_at(peer, error)) from error
         except asyncio.CancelledError:
             connection._end(None)
             raise
@@ -322,7 +329,7 @@ class Connection(asyncio.BufferedProtocol):
                 entry.timer.cancel()
             if not entry.future.done():
                 reason = error or "closed by us"
-                entry.future.set_exception(ConnectionLost(f"{self.peer}: {reason}"))
+                entry.future.set_exception(ConnectionLost(_at(self.peer, reason)))
         if self._on_close is not None:
             self._on_close(error)
 

@@ -315,6 +315,16 @@ def test_peers_that_are_no_kafka(script):
     limited(main)
 
 
+def test_a_peer_that_closes_is_named_once():
+    async def main():
+        server, port = await fake_peer(_closes)
+        with pytest.raises(ConnectFailed, match=f"^127.0.0.1:{port}: [^:]*$"):
+            await dial(port)
+        server.close()
+
+    limited(main)
+
+
 @pytest.mark.parametrize(
     ("host", "port"), [("127.0.0.1", 99999), ("127.0.0.1", -1), ("a" * 70 + ".x", 1), ("", 1)]
 )
@@ -335,7 +345,8 @@ def test_a_peer_that_says_nothing():
             await reader.read()
 
         server, port = await fake_peer(script)
-        with pytest.raises(ConnectFailed, match="100 ms"):
+        told = f"^127.0.0.1:{port}: no answer to ApiVersions within 100 ms$"
+        with pytest.raises(ConnectFailed, match=told):
             await Connection.connect(real_env(1), "127.0.0.1", port, client_id="t", timeout_ms=100)
         server.close()
 

@@ -112,5 +112,5 @@ def test_a_silent_address_leaves_the_others_their_time():
         return str(told.value)
 
     told = asyncio.run(main())
-    assert re.search(r"no connection within (4\d\d|500) ms", told)
+    assert re.search(r"no answer to ApiVersions within (4\d\d|500) ms", told)
     assert "127.0.0.1:1: " in told
