@@ -234,8 +234,8 @@ class BrokerClient:
             try:
                 connection = await self._connection(host, port, limit_ms)
                 return await connection.call(api, lambda _, m: build(m), limit_ms, max_version=most)
-            except UnsupportedVersion:
-                reasons.append(f"{host}:{port}: this is no broker's listener")
+            except UnsupportedVersion as error:
+                reasons.append(f"{host}:{port}: {_why_not(connection, api, error)}")
             except NetworkError as error:
                 reasons.append(str(error))
         raise NobodyAnswers("; ".join(reasons))
@@ -252,3 +252,12 @@ class BrokerClient:
 
     def _left_ms(self) -> int:
         return max(1, self._deadline_ms - self._env.clock.now_ms())
+
+
+def _why_not(connection: Connection, api: int, error: UnsupportedVersion) -> str:
+    """Why one that speaks Kafka's protocol gives no answer: it may be another listener."""
+    if connection.offers(api) is not None:
+        return str(error)
+    if connection.offers(ApiKey.VOTE) is not None:
+        return "this is a controller's listener, not a broker's"
+    return "this is no broker's listener"

@@ -6,8 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from net.handlers import Api, HandlerTable
+from net.server import ListenerConfig, serve
 from pykraft.broker_client import EARLIEST, LATEST, BrokerClient, NobodyAnswers
 from pykraft.group_client import Aim, GroupClient
+from wire.apis import ApiKey
 from wire.errors import ErrorCode, KafkaError
 from world.real import real_env
 
@@ -114,3 +117,28 @@ def test_a_silent_address_leaves_the_others_their_time():
     told = asyncio.run(main())
     assert re.search(r"no answer to ApiVersions within (4\d\d|500) ms", told)
     assert "127.0.0.1:1: " in told
+
+
+@pytest.mark.parametrize(
+    ("apis", "told"),
+    [
+        ([Api(ApiKey.VOTE, 0, 2, None)], "this is a controller's listener, not a broker's"),
+        ([Api(ApiKey.HEARTBEAT, 0, 4, None)], "this is no broker's listener"),
+        ([Api(ApiKey.METADATA, 10, 13, None)], "API key 3: we speak 0-13, at most 9, the peer 10-"),
+    ],
+)
+def test_a_listener_of_another_kind_is_named_with_its_address(apis, told):
+    async def main():
+        config = ListenerConfig("TEST", "127.0.0.1", 0)
+        server = await serve(real_env(), config, HandlerTable(apis))
+        try:
+            address = ("127.0.0.1", server.port)
+            async with BrokerClient(real_env(), [address], 5000) as brokers:
+                with pytest.raises(NobodyAnswers) as refused:
+                    await brokers.brokers()
+        finally:
+            await server.close()
+        return server.port, str(refused.value)
+
+    port, said = asyncio.run(main())
+    assert said.startswith(f"127.0.0.1:{port}: {told}")
