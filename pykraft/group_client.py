@@ -3,7 +3,7 @@ they have yet to read, their offsets set anew, deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -122,7 +122,7 @@ class GroupClient:
             for index in own
         }
         if state == _DEAD and not committed:
-            raise KafkaError(ErrorCode.group_id_not_found, f"no group is called {group}")
+            raise _no_group(group)
         places = sorted({*committed, *owners})
         ends = await self._brokers.offsets(dict.fromkeys(places, LATEST), wait=False)
         coordinator = await self._brokers.coordinator(group)
@@ -145,10 +145,10 @@ class GroupClient:
             if result.error_code is ErrorCode.non_empty_group:
                 raise _has_members(group)
             if result.error_code is ErrorCode.group_id_not_found:
-                raise KafkaError(result.error_code, f"no group is called {group}")
+                raise _no_group(group)
             return result.error_code, None
 
-        await self._brokers.until_answered(f"group {group}", ask)
+        await self._until(group, f"group {group}", ask)
 
     async def aim(
         self, group: str, topics: Mapping[str, Sequence[int] | None], to: int, *, exact: bool
@@ -156,21 +156,18 @@ class GroupClient:
         """Where a group without members would begin; nothing is changed. `to` is a timestamp (ms,
         or EARLIEST, LATEST), or with `exact` an offset. Partitions None are all of the topic's; no
         topics are those whose offsets the group has committed."""
-        *_, members = await self._members(group)
+        _, state, _, members = await self._members(group)
         if members:
             raise _has_members(group)
         committed = await self._committed(group)
         places = await self._places(topics) if topics else sorted(committed)
         if not places:
-            raise KafkaError(
-                ErrorCode.group_id_not_found,
-                f"{group} has committed no offsets: name the topics that it is to read",
-            )
+            raise _nothing_committed(group, state)
         asked = {} if exact or to in (EARLIEST, LATEST) else dict.fromkeys(places, to)
         found_at = await self._brokers.offsets(asked) if asked else {}
         starts = await self._brokers.offsets(dict.fromkeys(places, EARLIEST))
         ends = await self._brokers.offsets(dict.fromkeys(places, LATEST))
-        aims = []
+        aims, outside = [], []
         for place in places:
             topic, index = place
             if place not in starts or place not in ends:
@@ -189,12 +186,14 @@ class GroupClient:
                 at = found_at.get(place, -1)
                 offset = end if at < 0 else max(at, start)
             if exact and not start <= offset <= end:
-                raise KafkaError(
-                    ErrorCode.offset_out_of_range,
-                    f"{topic}-{index} has offsets from {start} to {end}, {offset} is not among "
-                    "them",
-                )
+                outside.append(f"{topic}-{index} has offsets from {start} to {end}")
             aims.append(Aim(topic, index, committed.get(place), offset))
+        if outside:
+            raise KafkaError(
+                ErrorCode.offset_out_of_range, f"{', '.join(outside)}: {to} is not among them"
+            )
+        if not aims:
+            raise _nothing_committed(group, state)
         return aims
 
     async def commit(self, group: str, aims: Iterable[Aim]) -> None:
@@ -237,13 +236,24 @@ class GroupClient:
                 raise _has_members(group)
             return error, None
 
-        await self._brokers.until_answered(f"group {group}", ask)
+        await self._until(group, f"group {group}", ask)
 
     # -- inside --------------------------------------------------------------------------------
 
     async def _ask(self, group: str, api: int, build: Build, most: int | None = None) -> Any:
         """What the group's coordinator answers, which may be another one each time."""
         return await self._brokers.ask(await self._brokers.coordinator(group), api, build, most)
+
+    async def _until(
+        self, group: str, what: str, ask: Callable[[], Awaitable[tuple[ErrorCode, Any]]]
+    ) -> Any:
+        """As the brokers' `until_answered`; of an empty name, which they refuse, it says why."""
+        try:
+            return await self._brokers.until_answered(what, ask)
+        except KafkaError as error:
+            if group or error.code is not ErrorCode.invalid_group_id:
+                raise
+            raise KafkaError(error.code, f"group {group!r}: must not be empty") from None
 
     async def _all_brokers(self) -> tuple[ErrorCode, list[Broker]]:
         return ErrorCode.none, await self._brokers.brokers()
@@ -299,7 +309,7 @@ class GroupClient:
             [described] = answer.groups
             return described.error_code, described
 
-        return await self._brokers.until_answered(f"group {group}", ask)
+        return await self._until(group, f"group {group}", ask)
 
     async def _committed(self, group: str) -> dict[Place, int]:
         async def ask() -> tuple[ErrorCode, Any]:
@@ -311,13 +321,31 @@ class GroupClient:
             )
             return answer.error_code, answer
 
-        answer = await self._brokers.until_answered(f"offsets of group {group}", ask)
+        answer = await self._until(group, f"offsets of group {group}", ask)
         return {
             (topic.name, part.partition_index): part.committed_offset
             for topic in answer.topics
             for part in topic.partitions
             if part.committed_offset >= 0
         }
+
+
+def _no_group(group: str) -> KafkaError:
+    return KafkaError(ErrorCode.group_id_not_found, f"no group is called {group!r}")
+
+
+def _nothing_committed(group: str, state: str) -> KafkaError:
+    """Where a group is to begin in what it has read, and that is nothing."""
+    if state == _DEAD:
+        return KafkaError(
+            ErrorCode.group_id_not_found,
+            f"no group is called {group!r}: name the topics that a new one is to read",
+        )
+    return KafkaError(
+        ErrorCode.invalid_request,
+        f"{group} has no committed offsets (those of a deleted topic go with it): name the topics "
+        "that it is to read",
+    )
 
 
 def _has_members(group: str) -> KafkaError:

@@ -171,7 +171,7 @@ def _where(text: str) -> tuple[int, bool]:
         ) from None
     at_ms = round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
     if at_ms < 0:
-        raise CommandError(f"--to {text}: must be a time since 1970")
+        raise CommandError(f"--to {text!r}: must be a time since 1970")
     return at_ms, False
 
 

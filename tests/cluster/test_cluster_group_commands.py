@@ -104,7 +104,7 @@ def test_a_groups_life(cluster, topic, protocol):
 
     wait_until(lambda: cluster.json("groups", "describe", group)["state"] == "Empty", "it is empty")
     assert cluster.pykraft("groups", "delete", group) == f"group {group} is deleted\n"
-    gone = f"pykraft: GROUP_ID_NOT_FOUND: no group is called {group}\n"
+    gone = f"pykraft: GROUP_ID_NOT_FOUND: no group is called '{group}'\n"
     assert cluster.pykraft("groups", "delete", group, code=1) == gone
     assert cluster.pykraft("groups", "describe", group, code=1) == gone
 
@@ -124,9 +124,8 @@ def test_where_a_group_may_begin(cluster, topic):
     assert reset("--to", "2001-01-01T00:00:00Z", "--topic", topic) == [0] * PARTITIONS
     tomorrow = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 86_400))
     assert reset("--to", tomorrow) == [end] * PARTITIONS
-    assert f"{topic}-0 has offsets from 0 to {end}, {end + 1} is not" in reset(
-        "--to", str(end + 1), code=1
-    )
+    every = ", ".join(f"{topic}-{n} has offsets from 0 to {end}" for n in range(PARTITIONS))
+    assert f"{every}: {end + 1} is not among them" in reset("--to", str(end + 1), code=1)
     assert f"{topic} has {PARTITIONS} partitions, none is 3" in reset(
         "--to", "0", "--topic", f"{topic}:3", code=1
     )
@@ -136,3 +135,20 @@ def test_where_a_group_may_begin(cluster, topic):
     assert found["members"] == []
     # A group of which there are offsets alone.
     assert cluster.pykraft("groups", "describe", group).startswith(f"{group}: classic, Empty, ")
+
+
+def test_a_group_without_a_name_is_told_that_it_needs_one(cluster):
+    told = "pykraft: INVALID_GROUP_ID: group '': must not be empty\n"
+    assert cluster.pykraft("groups", "describe", "", code=1) == told
+    assert cluster.pykraft("groups", "reset", "", "--to", "latest", code=1) == told
+
+
+def test_a_group_whose_topic_was_deleted_is_there_and_has_nothing_to_go_by(cluster, topic):
+    group = f"left-{topic}"
+    cluster.pykraft("groups", "reset", group, "--to", "latest", "--topic", topic)
+    cluster.pykraft("topics", "delete", topic)
+    wait_until(lambda: not cluster.json("groups", "describe", group)["partitions"], "they went")
+    assert cluster.pykraft("groups", "reset", group, "--to", "latest", code=1) == (
+        f"pykraft: INVALID_REQUEST: {group} has no committed offsets (those of a deleted topic go "
+        "with it): name the topics that it is to read\n"
+    )

@@ -92,6 +92,12 @@ REFUSED = [
     (["groups", "list", "--bootstrap", "h:1,h:0"], "'h:0': must be HOST:PORT, the port from 1"),
     (["groups", "list", *NOBODY, "--timeout", "0"], "more than 0 seconds"),
     (["groups", "reset", "g", "--to", "noon", *NOBODY], "--to 'noon': must be earliest, latest,"),
+    (["groups", "reset", "g", "--to", "1960-01-01", *NOBODY], "--to '1960-01-01': must be a time"),
+    (["groups", "reset", "g", "--to", "", *NOBODY], "--to '': must be earliest, latest,"),
+    (
+        ["groups", "reset", "g", "--to", "1", "--topic", ":0", *NOBODY],
+        "--topic ':0': must be TOPIC",
+    ),
     (
         ["groups", "reset", "g", "--to", "1", "--topic", "t:", *NOBODY],
         "--topic 't:': must be TOPIC",

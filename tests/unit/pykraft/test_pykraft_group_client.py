@@ -88,9 +88,24 @@ def test_a_group_with_members_is_refused_before_anything_is_shown():
         aim(Brokers(BOTH, members=[member]), EARLIEST)
 
 
-def test_an_offset_beyond_the_log_is_refused():
-    with pytest.raises(KafkaError, match=r"t-0 has offsets from 3 to \d+, 2 is not among them"):
-        aim(Brokers(BOTH), 2, exact=True)
+@pytest.mark.parametrize(
+    ("to", "told"),
+    [
+        (2, r"^t-0 has offsets from 3 to \d+: 2 is not among them$"),
+        (99, r"^t-0 has offsets from 3 to \d+, t-1 has offsets from 0 to \d+: 99 is not among "),
+    ],
+)
+def test_an_offset_beyond_logs_is_refused_with_all_of_them(to, told):
+    with pytest.raises(KafkaError) as refused:
+        aim(Brokers(BOTH), to, exact=True)
+    assert re.search(told, refused.value.message)
+
+
+def test_a_group_of_which_nothing_is_left_to_go_by_is_told_to_name_topics():
+    for committed in ((), {0: 7}):
+        with pytest.raises(KafkaError, match="g has no committed offsets") as refused:
+            aim(Brokers({}, committed), EARLIEST, topics=())
+        assert refused.value.code is ErrorCode.invalid_request
 
 
 def test_a_partition_that_goes_away_is_an_error_where_it_was_named():
