@@ -138,7 +138,7 @@ def _reset(options: argparse.Namespace) -> int:
 
     rows = [one._asdict() for one in _asked(options, ask)]
     if options.json:
-        door.show(rows)
+        door.show([{**row, "dry_run": options.dry_run} for row in rows])
     else:
         door.table(rows, ("topic", "partition", "before", "offset"))
         if options.dry_run:

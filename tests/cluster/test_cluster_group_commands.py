@@ -91,7 +91,8 @@ def test_a_groups_life(cluster, topic, protocol):
     wait_until(lambda: cluster.json("groups", "describe", group)["state"] == "Empty", "it is empty")
     aims = cluster.json("groups", "reset", group, "--topic", f"{topic}:1,2", "--to", "7")
     assert aims == [
-        {"topic": topic, "partition": index, "before": end, "offset": 7} for index in (1, 2)
+        {"topic": topic, "partition": index, "before": end, "offset": 7, "dry_run": False}
+        for index in (1, 2)
     ]
     member = Member("confluent", protocol, cluster.bootstrap, group, topic)
     try:
@@ -118,7 +119,8 @@ def test_where_a_group_may_begin(cluster, topic):
         return [one["offset"] for one in cluster.json("groups", "reset", group, *words)]
 
     assert "name the topics" in reset("--to", "earliest", code=1)
-    assert reset("--to", "latest", "--topic", topic, "--dry-run") == [end] * PARTITIONS
+    shown = cluster.json("groups", "reset", group, "--to", "latest", "--topic", topic, "--dry-run")
+    assert [(one["offset"], one["dry_run"]) for one in shown] == [(end, True)] * PARTITIONS
     assert "no group is called" in cluster.pykraft("groups", "describe", group, code=1)
     assert reset("--to", "latest", "--topic", f"{topic}:0") == [end]
     assert reset("--to", "2001-01-01T00:00:00Z", "--topic", topic) == [0] * PARTITIONS
