@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -13,6 +14,7 @@ from net.errors import NetworkError
 from pykraft.broker_client import EARLIEST, LATEST, BrokerClient, NobodyAnswers
 from pykraft.cli import CommandError, door, listeners
 from pykraft.group_client import Aim, Described, GroupClient
+from wire.errors import KafkaError
 from world.real import real_env
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
@@ -24,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verb = partial(door.verb, verbs, of=listeners.BOOTSTRAP)
     verb("list", "groups, their states and who coordinates them", _list)
     describing = verb("describe", "members, offsets and what is yet to be read", _describe)
-    describing.add_argument("group", metavar="GROUP")
+    describing.add_argument("groups", metavar="GROUP", nargs="+")
     describing.add_argument("--members", action="store_true", help="a line for each member")
     resetting = verb("reset", "where a group without members begins to read", _reset)
     resetting.add_argument("group", metavar="GROUP")
@@ -42,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z",
     )
     resetting.add_argument("--dry-run", action="store_true", help="change nothing, only show it")
-    deleting = verb("delete", "forget a group without members, and its offsets", _delete)
-    deleting.add_argument("group", metavar="GROUP")
+    deleting = verb("delete", "forget groups without members, and their offsets", _delete)
+    deleting.add_argument("groups", metavar="GROUP", nargs="+")
 
 
 def _address(text: str) -> tuple[str, int]:
@@ -65,10 +67,50 @@ def _asked(options: argparse.Namespace, ask: Callable[[GroupClient], Awaitable[A
 
     try:
         return asyncio.run(run())
-    except NobodyAnswers as error:
-        raise CommandError(f"no Kafka broker answers at {error}") from None
     except NetworkError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(_why(error)) from None
+
+
+def _why(error: Exception) -> str:
+    return f"no Kafka broker answers at {error}" if isinstance(error, NobodyAnswers) else str(error)
+
+
+def _of_each(
+    options: argparse.Namespace, ask: Callable[[GroupClient, str], Awaitable[Any]]
+) -> tuple[dict[str, Any], list[str]]:
+    """What `ask` gives by group, and why it gives nothing of others.
+
+    Of a lone group that is raised; of several each one is tried, as long as brokers answer.
+    """
+
+    async def run(client: GroupClient) -> tuple[dict[str, Any], list[str]]:
+        found, refused = {}, []
+        for group in dict.fromkeys(options.groups):
+            try:
+                found[group] = await ask(client, group)
+            except KafkaError as error:
+                if len(options.groups) == 1:
+                    raise
+                refused.append(str(error))
+            except NetworkError as error:
+                if not found:
+                    raise
+                refused.append(_why(error))
+                break
+        return found, refused
+
+    answer: tuple[dict[str, Any], list[str]] = _asked(options, run)
+    return answer
+
+
+def _end(options: argparse.Namespace, documents: list[Any] | None, refused: list[str]) -> int:
+    """Shows JSON documents, of a lone group its own, and refusals; the exit code."""
+    if documents is not None:
+        door.show(documents if len(options.groups) > 1 else documents[0])
+    sys.stdout.flush()
+    for reason in refused:
+        print(f"pykraft: {reason}", file=sys.stderr)
+    return 1 if refused else 0
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -82,30 +124,37 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _describe(options: argparse.Namespace) -> int:
-    found: Described = _asked(options, lambda client: client.describe(options.group))
+    found, refused = _of_each(options, lambda client, group: client.describe(group))
     if options.json:
-        door.show(_document(found))
-        return 0
+        return _end(options, [_document(one) for one in found.values()], refused)
+    for number, one in enumerate(found.values()):
+        if number:
+            print()
+        _print(one, members=options.members)
+    return _end(options, None, refused)
+
+
+def _print(found: Described, *, members: bool) -> None:
+    """A line about the group, and a table: of its members, or of its partitions."""
     assignor = f", assignor {found.assignor}" if found.assignor else ""
     print(
         f"{found.group}: {found.type or 'offsets only'}, {found.state}{assignor}, "
         f"coordinator {found.coordinator.id} ({found.coordinator}), members: {len(found.members)}"
     )
-    if options.members:
+    if members:
         rows = [
             {**one._asdict(), "member": one.id, "partitions": _partitions(one.assigned)}
             for one in found.members
         ]
         door.table(rows, ("member", "instance", "client", "host", "partitions"))
-        return 0
-    members = {one.id: one for one in found.members}
+        return
+    by_id = {one.id: one for one in found.members}
     rows = []
     for position in found.positions:
-        member = members.get(position.member or "")
+        member = by_id.get(position.member or "")
         about = {"client": member.client, "host": member.host} if member else {}
         rows.append({**position._asdict(), "lag": position.lag, **about})
     door.table(rows, ("topic", "partition", "offset", "end", "lag", "member", "client", "host"))
-    return 0
 
 
 def _document(found: Described) -> dict[str, Any]:
@@ -176,9 +225,9 @@ def _where(text: str) -> tuple[int, bool]:
 
 
 def _delete(options: argparse.Namespace) -> int:
-    _asked(options, lambda client: client.delete(options.group))
+    found, refused = _of_each(options, lambda client, group: client.delete(group))
     if options.json:
-        door.show({"group": options.group, "deleted": True})
-    else:
-        print(f"group {options.group} is deleted")
-    return 0
+        return _end(options, [{"group": group, "deleted": True} for group in found], refused)
+    for group in found:
+        print(f"group {group} is deleted")
+    return _end(options, None, refused)

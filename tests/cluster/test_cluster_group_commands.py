@@ -139,6 +139,23 @@ def test_where_a_group_may_begin(cluster, topic):
     assert cluster.pykraft("groups", "describe", group).startswith(f"{group}: classic, Empty, ")
 
 
+def test_several_groups_at_once(cluster, topic):
+    first, second, missing = f"first-{topic}", f"second-{topic}", f"missing-{topic}"
+    for group in (first, second):
+        cluster.pykraft("groups", "reset", group, "--to", "latest", "--topic", topic)
+    alone = [cluster.json("groups", "describe", group) for group in (first, second)]
+    assert cluster.json("groups", "describe", first, second, first) == alone
+    shown = cluster.pykraft("groups", "describe", first, second)
+    assert [one.partition(":")[0] for one in shown.split("\n\n")] == [first, second]
+    # What is not there keeps nobody from the others.
+    gone = f"pykraft: GROUP_ID_NOT_FOUND: no group is called '{missing}'\n"
+    assert cluster.pykraft("groups", "delete", first, missing, second, code=1) == gone
+    assert cluster.pykraft("groups", "describe", first, second, code=1) == (
+        f"pykraft: GROUP_ID_NOT_FOUND: no group is called '{first}'\n"
+        f"pykraft: GROUP_ID_NOT_FOUND: no group is called '{second}'\n"
+    )
+
+
 def test_a_group_without_a_name_is_told_that_it_needs_one(cluster):
     told = "pykraft: INVALID_GROUP_ID: group '': must not be empty\n"
     assert cluster.pykraft("groups", "describe", "", code=1) == told
