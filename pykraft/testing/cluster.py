@@ -11,9 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from pykraft.testing.link import ClusterError, Link, end_what_is_left
+from pykraft.testing.link import HIDDEN, ClusterError, Link, end_what_is_left
 from pykraft.testing.shape import Shape, Value
 
+__tracebackhide__ = HIDDEN
 _TIMEOUT_S = 30.0
 
 

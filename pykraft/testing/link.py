@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from operator import methodcaller
 from typing import Any
 
 KEEPER = "pykraft.testing.keeper"
@@ -25,6 +26,12 @@ class ClusterError(Exception):
     def __init__(self, message: str, code: str | None = None) -> None:
         super().__init__(message)
         self.code = code
+
+
+HIDDEN = methodcaller("errisinstance", ClusterError)
+"""As `__tracebackhide__`, has pytest show no frames of ours for what says all that there is."""
+
+__tracebackhide__ = HIDDEN
 
 
 class Link:

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from pykraft.testing.cluster import Cluster
+from pykraft.testing.link import HIDDEN
 from pykraft.testing.report import describe, log_sizes
 from pykraft.testing.shape import Shape, Value
 
@@ -56,12 +57,14 @@ class Clusters:
 
     def shared(self, shape: Shape) -> Cluster:
         """The running cluster of this shape that all tests share."""
+        __tracebackhide__ = HIDDEN
         if shape.key not in self._shared:
             self._shared[shape.key] = self.make(shape)
         return self._shared[shape.key]
 
     def make(self, shape: Shape) -> Cluster:
         """A new running cluster."""
+        __tracebackhide__ = HIDDEN
         cluster = Cluster(
             shape.brokers,
             shape.controllers,

@@ -158,6 +158,28 @@ def test_a_failing_test_shows_its_nodes_and_what_they_logged_meanwhile(run):
     assert re.search(r"node 1 of <Cluster 1: .*> had ended by itself before this test", output)
 
 
+REFUSED = """
+import pytest
+
+def test_that_is_refused(kafka):
+    kafka.create_topic("t")
+    kafka.create_topic("t")
+
+@pytest.mark.kafka(properties={"log.retention.ms": "soon"})
+def test_of_a_cluster_that_does_not_start(kafka):
+    pass
+"""
+
+
+def test_a_refusal_is_shown_where_the_test_asked(run):
+    code, output = run({"test_it.py": REFUSED})
+    assert code == 1, output
+    assert "ClusterError: TOPIC_ALREADY_EXISTS: Topic 't' already exists" in output
+    assert "Invalid value 'soon' for log.retention.ms" in output
+    shown = re.findall(r"^(\S+\.py):\d+: ", output, re.MULTILINE)
+    assert [os.path.basename(one) for one in shown] == ["plugin.py", "test_it.py"], output
+
+
 @pytest.mark.parametrize(
     ("marked", "said"),
     [
