@@ -31,12 +31,20 @@ def cluster(one_cluster):
 
 def ends(cluster, topic):
     """How many records each partition has."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
 
     settings = {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "-", "log_level": 0}
     consumer = Consumer(settings)
     try:
-        return [consumer.get_watermark_offsets(TopicPartition(topic, p), 10)[1] for p in range(3)]
+        # A leader that was just elected may not know its high watermark yet (KIP-207).
+        return [
+            wait_until(
+                lambda p=p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10),
+                f"the end of {topic}-{p}",
+                errors=(KafkaException,),
+            )[1]
+            for p in range(3)
+        ]
     finally:
         consumer.close()
 
