@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from controller import eligible_replicas
@@ -22,6 +22,7 @@ from metadata.records import ConfigRecord, Record
 from wire.errors import ErrorCode, KafkaError
 from wire.hot.alter_configs import ConfigsResponse, ResourceOutcome
 
+_NONE = ErrorCode.none
 _MAX_VALUE_LENGTH = 32_767  # Kafka's limit for a string in a record
 
 
@@ -76,48 +77,60 @@ def change_records(
 
     Unchanged values need no record. A broker's are written all the same, as Kafka does.
     """
+    kind, name = resource
     if MIN_ISR in changes:
-        eligible_replicas.check_change(
-            context.image, resource.type, resource.name, changes[MIN_ISR]
-        )
-    current = context.image.config(resource.type, resource.name)
-    outcome = {k: v for k, v in current.items() if k not in changes}
-    outcome |= {k: v for k, v in changes.items() if v is not None}
-    for key, value in sorted(changes.items()):
-        if value is not None and len(value.encode()) > _MAX_VALUE_LENGTH:
-            raise KafkaError(
-                ErrorCode.invalid_config,
-                f"The value of {key!r} has {len(value.encode())} bytes, at most "
-                f"{_MAX_VALUE_LENGTH} are allowed",
-            )
-    if resource.type == TOPIC_RESOURCE:
-        # What another version left behind and nobody touches now must not stand in the way.
-        validate_topic_configs({k: v for k, v in outcome.items() if k in changes or k in TOPIC})
-    elif resource.type == GROUP_RESOURCE:
+        eligible_replicas.check_change(context.image, kind, name, changes[MIN_ISR])
+    current = context.image.config(kind, name)
+    in_order = sorted(changes.items())
+    for key, value in in_order:
+        _check_length(key, value)
+    if kind == TOPIC_RESOURCE:
+        validate_topic_configs(_outcome(current, in_order, TOPIC))
+    elif kind == GROUP_RESOURCE:
         config = context.config
         validate_group_configs(
-            {k: v for k, v in outcome.items() if k in changes or k in GROUP},
-            context.image,
-            config.static,
-            config.node_id,
+            _outcome(current, in_order, GROUP), context.image, config.static, config.node_id
         )
     else:
-        for key, value in sorted(changes.items()):
+        for key, value in in_order:
             if value is not None or key not in current:
                 validate_dynamic_broker_config(key, value)
     return [
-        ConfigRecord(
-            resource_type=resource.type, resource_name=resource.name, name=key, value=value
-        )
-        for key, value in sorted(changes.items())
-        if _is_change(resource, current.get(key), value)
+        ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value)
+        for key, value in in_order
+        if _is_change(kind, current.get(key), value)
     ]
 
 
-def _is_change(resource: Resource, old: str | None, new: str | None) -> bool:
+def _check_length(key: str, value: str | None) -> None:
+    if value is None or 4 * len(value) <= _MAX_VALUE_LENGTH:
+        return
+    length = len(value.encode())
+    if length > _MAX_VALUE_LENGTH:
+        raise KafkaError(
+            ErrorCode.invalid_config,
+            f"The value of {key!r} has {length} bytes, at most {_MAX_VALUE_LENGTH} are allowed",
+        )
+
+
+def _outcome(
+    current: Mapping[str, str], changes: Iterable[tuple[str, str | None]], known: Container[str]
+) -> dict[str, str]:
+    """What is set when these changes are made, but for what another version left behind and
+    nobody touches now, which must not stand in the way."""
+    outcome = {key: value for key, value in current.items() if key in known}
+    for key, value in changes:
+        if value is not None:
+            outcome[key] = value
+        else:
+            outcome.pop(key, None)
+    return outcome
+
+
+def _is_change(kind: int, old: str | None, new: str | None) -> bool:
     if new is None:
         return old is not None
-    return new != old or resource.type == BROKER_RESOURCE
+    return new != old or kind == BROKER_RESOURCE
 
 
 def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
@@ -132,8 +145,9 @@ def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
     for resource, asked in zip(resources, entity.resources, strict=True):
         if resource in results:
             continue
+        code, message = _NONE, None
         try:
-            if counts.get(resource, 1) > 1:
+            if counts and counts[resource] > 1:
                 raise KafkaError(
                     ErrorCode.invalid_request, f"Resource {resource.name!r} is named more than once"
                 )
@@ -144,9 +158,8 @@ def each_resource(context: Context, request: ApiRequest, change: Any) -> Result:
             records += found
             cleared += clearing
         except KafkaError as error:
-            results[resource] = ResourceOutcome(error.code, error.message, *resource)
-        else:
-            results[resource] = ResourceOutcome(ErrorCode.none, None, *resource)
+            code, message = error.code, error.message
+        results[resource] = ResourceOutcome(code, message, *resource)
     reply = ConfigsResponse(tuple(results.values()))
     return Result([] if entity.validate_only else records + cleared, reply)
 

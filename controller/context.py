@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from controller.config import ControllerConfig
@@ -50,8 +50,7 @@ class Context:
         return replace(self)
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What a request comes to: records that go in one batch or not at all, and the answer to give
     once they are committed.
 

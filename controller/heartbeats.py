@@ -45,6 +45,7 @@ class Heartbeats:
         self._session_timeout_ms = session_timeout_ms
         self._contacts: dict[int, _Contact] = {}
         self._sessions: SortedList = SortedList()  # (last_ms, broker id)
+        self._next_expiry_ms: int | None = None
 
     def register(self, broker_id: int, epoch: int, *, fenced: bool, now_ms: int) -> None:
         """A broker as the image has it. Its clock starts now."""
@@ -56,6 +57,7 @@ class Heartbeats:
         contact = self._contacts.pop(broker_id, None)
         if contact is not None and contact.last_ms is not None:
             self._sessions.remove((contact.last_ms, broker_id))
+            self._sessions_changed()
 
     def touch(self, broker_id: int, now_ms: int, *, fenced: bool, metadata_offset: int) -> None:
         """A heartbeat was processed and leaves the broker in this state."""
@@ -90,10 +92,7 @@ class Heartbeats:
 
     def next_expiry_ms(self) -> int | None:
         """When the oldest session ends if nothing is heard before."""
-        if not self._sessions:
-            return None
-        last_ms: int = self._sessions[0][0]
-        return last_ms + self._session_timeout_ms + 1
+        return self._next_expiry_ms
 
     def expired(self, now_ms: int) -> list[int]:
         """Brokers whose session is over, the longest silent first."""
@@ -152,3 +151,10 @@ class Heartbeats:
         contact.last_ms = now_ms
         if now_ms is not None:
             self._sessions.add((now_ms, broker_id))
+        self._sessions_changed()
+
+    def _sessions_changed(self) -> None:
+        """The next expiry is asked for after each request, and seldom another one."""
+        self._next_expiry_ms = None
+        if self._sessions:
+            self._next_expiry_ms = self._sessions[0][0] + self._session_timeout_ms + 1

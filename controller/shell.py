@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import structlog
@@ -50,6 +51,8 @@ from wire.hot import decode_incremental_alter_configs
 from wire.messages import RequestHeader
 from world.env import DiskError, Env
 
+# By far, where changes are frequent: its requests have a decoder of their own.
+_MOST_FREQUENT = int(ApiKey.INCREMENTAL_ALTER_CONFIGS)
 # What the quorum itself tells: it knows where its log ends.
 _OF_THE_QUORUM = (BecameLeader, LostLeadership, LogEndMoved)
 
@@ -214,16 +217,17 @@ class ControllerShell:
 
     def _handle(self, request: Request) -> Later:
         key, version = request.api_key, request.api_version
-        if key == ApiKey.INCREMENTAL_ALTER_CONFIGS:
-            # The most frequent change by far where changes are frequent.
+        timeout_ms: int | None = None
+        if key == _MOST_FREQUENT:
             entity: Any = decode_incremental_alter_configs(
                 version, request.body, request.max_elements
             )
         else:
             entity = request.entity()
-        principal = Principal(host=_peer_host(request))
+            timeout_ms = _timeout_ms(entity)
         later = Later()
-        self._ask(key, version, entity, principal, _Asked(later))
+        principal = _principal(request.connection.peer)
+        self._ask(key, version, entity, principal, timeout_ms, _Asked(later))
         return later
 
     def _handle_envelope(self, request: Request) -> Any:
@@ -245,7 +249,10 @@ class ControllerShell:
         later = Later()
         header = inner.header
         asked = _Asked(later, header)
-        self._ask(header.api_key, header.api_version, inner.entity, inner.principal, asked)
+        timeout_ms = _timeout_ms(inner.entity)
+        self._ask(
+            header.api_key, header.api_version, inner.entity, inner.principal, timeout_ms, asked
+        )
         return later
 
     def _handle_describe_cluster(self, request: Request) -> Any:
@@ -269,14 +276,18 @@ class ControllerShell:
         return Frame([*parts])
 
     def _ask(
-        self, api_key: int, version: int, entity: Any, principal: Principal, asked: _Asked
+        self,
+        api_key: int,
+        version: int,
+        entity: Any,
+        principal: Principal,
+        timeout_ms: int | None,
+        asked: _Asked,
     ) -> None:
         self.metrics.requests += 1
         token = self._next_token
         self._next_token += 1
         self._asked[token] = asked
-        timeout = getattr(entity, "timeout", None)
-        timeout_ms = None if timeout is None else int(timeout.total_seconds() * 1000)
         try:
             self._feed(ApiRequest(token, api_key, version, entity, principal, timeout_ms))
         except Exception:
@@ -442,9 +453,16 @@ class ControllerShell:
         measure(self.metrics, self._core, self._committed)
 
 
-def _peer_host(request: Request) -> str:
-    peer = request.connection.peer
-    return str(peer[0]) if isinstance(peer, tuple) and peer else ""
+def _timeout_ms(entity: Any) -> int | None:
+    """How long the caller waits, where its request says so."""
+    timeout = getattr(entity, "timeout", None)
+    return None if timeout is None else int(timeout.total_seconds() * 1000)
+
+
+@lru_cache(maxsize=1_000)
+def _principal(peer: Any) -> Principal:
+    """Who asks, by the address of its connection."""
+    return Principal(host=str(peer[0]) if isinstance(peer, tuple) and peer else "")
 
 
 def _relay(api: Api, inner: Request) -> Later:

@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 def _with_topics(image: MetadataImage, topics: TopicsImage) -> MetadataImage:
     """`image._replace(topics=topics)`; that one takes longer than all the rest of a record that
     logs hold by the million. The topics come first."""
-    return type(image)._make((topics, *image[1:]))
+    return tuple.__new__(type(image), (topics, *image[1:]))
 
 
 def _with_configs(image: MetadataImage, configs: Map[Any, Map[str, str]]) -> MetadataImage:
     """The same for the configs, which are the fifth."""
-    return type(image)._make((*image[:4], configs, *image[5:]))
+    return tuple.__new__(type(image), (*image[:4], configs, *image[5:]))
 
 
 def _topic(image: MetadataImage, record: t.TopicRecord) -> MetadataImage:

@@ -44,6 +44,8 @@ __all__ = [
 
 _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
+# Members of an enum are looked up at every use, which takes longer than what is done with this.
+_API_VERSIONS = int(ApiKey.API_VERSIONS)
 
 
 class RequestHeader(NamedTuple):
@@ -234,7 +236,7 @@ def request_header(header: RequestHeader) -> bytes:
 
 def response_header(api_key: int, version: int, correlation_id: int) -> bytes:
     """The header's bytes, without the frame's size."""
-    if api_key != ApiKey.API_VERSIONS and is_flexible(api_key, version):
+    if api_key != _API_VERSIONS and is_flexible(api_key, version):
         return _SIZE.pack(correlation_id) + b"\x00"
     return _SIZE.pack(correlation_id)
 

@@ -17,6 +17,7 @@ TOPIC: Final[dict[str, ConfigDef]] = {d.name: d for d in TOPIC_CONFIGS}
 NODE: Final[dict[str, ConfigDef]] = {d.name: d for d in NODE_CONFIGS}
 GROUP: Final[dict[str, ConfigDef]] = {d.name: d for d in GROUP_CONFIGS}
 DEFINITIONS: Final[tuple[ConfigDef, ...]] = (*NODE_CONFIGS, *TOPIC_CONFIGS, *GROUP_CONFIGS)
+_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 
 
 class Source(IntEnum):
@@ -96,8 +97,10 @@ def validate_topic_configs(overrides: Mapping[str, str | None]) -> None:
         if text is None:
             raise _invalid(f"Null value not supported for topic config {name}")
         values[name] = parse_topic_config(name, text)
-    low: Any = values.get("min.compaction.lag.ms", TOPIC["min.compaction.lag.ms"].default)
-    high: Any = values.get("max.compaction.lag.ms", TOPIC["max.compaction.lag.ms"].default)
+    if values.keys().isdisjoint(_LAGS):
+        return
+    bounds: list[Any] = [values.get(name, TOPIC[name].default) for name in _LAGS]
+    low, high = bounds
     if low > high:
         raise _invalid(
             f"Invalid value {low} for min.compaction.lag.ms: must not be more than "

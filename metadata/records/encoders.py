@@ -225,13 +225,17 @@ def _write_partition_change(out: bytearray, record: PartitionChangeRecord, versi
 
 
 def _write_config(out: bytearray, record: ConfigRecord) -> None:
-    resource, name = record.resource_name.encode(), record.name.encode()
     out += _INT8.pack(record.resource_type)
-    write_uvarint(out, len(resource) + 1)
-    out += resource
-    write_uvarint(out, len(name) + 1)
-    out += name
-    _write_string(out, record.value)
+    for text in (record.resource_name, record.name, record.value):
+        if text is None:  # the value's alone
+            out.append(0)
+            continue
+        data = text.encode()
+        if len(data) < 0x7F:
+            out.append(len(data) + 1)
+        else:
+            write_uvarint(out, len(data) + 1)
+        out += data
     out.append(0)
 
 

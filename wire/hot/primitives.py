@@ -100,12 +100,14 @@ def endpoints(nodes: Sequence[NodeEndpoint]) -> bytes:
 
 def read_string(buf: Any, pos: int, flexible: bool) -> tuple[str | None, int]:
     """A nullable string."""
-    if flexible:
-        length, pos = read_uvarint(buf, pos)
-        length -= 1
-    else:
+    if not flexible:
         length = INT16.unpack_from(buf, pos)[0]
         pos += 2
+    elif (length := buf[pos] - 1) < 127:  # one byte, as nearly always: a call costs more than it
+        pos += 1
+    else:
+        length, pos = read_uvarint(buf, pos)
+        length -= 1
     if length < 0:
         if length != -1:
             raise DecodeError(f"byte {pos}: string of length {length}")
@@ -118,12 +120,14 @@ def read_string(buf: Any, pos: int, flexible: bool) -> tuple[str | None, int]:
 
 def read_count(buf: Any, pos: int, flexible: bool, allowance: Allowance) -> tuple[int, int]:
     """The length of an array that may not be null; each element takes a byte at least."""
-    if flexible:
-        value, pos = read_uvarint(buf, pos)
-        value -= 1
-    else:
+    if not flexible:
         value = INT32.unpack_from(buf, pos)[0]
         pos += 4
+    elif (value := buf[pos] - 1) < 127:  # one byte, as nearly always
+        pos += 1
+    else:
+        value, pos = read_uvarint(buf, pos)
+        value -= 1
     if not 0 <= value <= len(buf) - pos:
         raise DecodeError(f"byte {pos}: array of {value} with {len(buf) - pos} bytes left")
     allowance.take(value, pos)
