@@ -401,7 +401,7 @@ class RaftNode:
         if self.stopped or not isinstance(state.role, Leader) or state.epoch != epoch:
             raise NotLeader(f"node {self.node_id} doesn't lead epoch {epoch}")
         self._burst.add(values, epoch)
-        end_offset = self.end_offset
+        end_offset = state.log.end + len(self._burst)
         return end_offset - len(values), end_offset - 1
 
     def _write_burst(self, values: list[bytes], epoch: int) -> None:

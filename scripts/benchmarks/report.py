@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -45,7 +46,8 @@ def machine(plan: Plan, *, quick: bool, peers: Sequence[str]) -> dict[str, Any]:
     versions = {
         "pykraft": importlib.metadata.version("pykraft"),
         "commit": _output("git", "rev-parse", "--short", "HEAD"),
-        "python": platform.python_version(),
+        # Which build it is counts: without profile-guided optimization it is an eighth slower.
+        "python": f"{platform.python_version()} ({os.path.realpath(sys.executable)})",
         "uvloop": importlib.metadata.version("uvloop"),
         "librdkafka": load_library().rd_kafka_version_str().decode(),
     }
