@@ -81,17 +81,27 @@ _FLAGS: Final = (
 )
 
 
+def note_partition(delta: ImageDelta, record: Any) -> None:
+    """Add a partition, of a topic that there is, which a record makes or changes."""
+    delta.topics_changed.setdefault(record.topic_id, {})[record.partition_id] = None
+
+
+def note_topic(delta: ImageDelta, record: t.TopicRecord) -> None:
+    """Add a topic whose name and id weren't taken."""
+    delta.topics_deleted.pop(record.topic_id, None)
+    delta.topics_changed.setdefault(record.topic_id, {})
+
+
 def _partition(delta: ImageDelta, before: MetadataImage, record: Any) -> None:
     if record.topic_id in before.topics.by_id:
-        delta.topics_changed.setdefault(record.topic_id, {})[record.partition_id] = None
+        note_partition(delta, record)
 
 
 def _topic(delta: ImageDelta, before: MetadataImage, record: t.TopicRecord) -> None:
     for taken in (before.topic_by_id(record.topic_id), before.topic(record.name)):
         if taken is not None and (taken.id, taken.name) != (record.topic_id, record.name):
             _gone(delta, taken.id, taken.name)
-    delta.topics_deleted.pop(record.topic_id, None)
-    delta.topics_changed.setdefault(record.topic_id, {})
+    note_topic(delta, record)
 
 
 def _gone(delta: ImageDelta, topic_id: UUID, name: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from metadata.delta import ImageDelta, note, replaced
+from metadata.delta import ImageDelta, note, note_partition, note_topic, replaced
 from metadata.features import unsupported
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import UnknownRecord, decode
@@ -24,13 +24,19 @@ from metadata.records.types import (
     RemoveTopicRecord,
     TopicRecord,
 )
-from metadata.topics_load import TopicsLoad
+from metadata.topics_draft import TopicsDraft
 from wire.control import ControlType
 from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_UNREADABLE_LOG, EXIT_UNSUPPORTED_LEVEL
 
-# The records beside topics and partitions that change either.
-_ON_TOPICS: Final = (RemoveTopicRecord, PartitionChangeRecord, ClearElrRecord)
+# The records beside topics and partitions that change either, or end what came before them.
+_AFTER_TOPICS: Final = (
+    RemoveTopicRecord,
+    ClearElrRecord,
+    BeginTransactionRecord,
+    EndTransactionRecord,
+    AbortTransactionRecord,
+)
 _VOTER_RECORDS: Final = (ControlType.KRAFT_VERSION, ControlType.KRAFT_VOTERS)
 
 
@@ -129,6 +135,7 @@ class BatchLoad:
         self._loader = loader
         self._delta = ImageDelta(loader.image, loader.image)
         self._open = loader._open
+        self._topics: TopicsDraft | None = None  # ahead of the image that records now go into
         self._offset = base_offset  # of the next record
         self._epoch = epoch
 
@@ -141,6 +148,7 @@ class BatchLoad:
             self._step(decode_value(value, offset, epoch))
             offset += 1
         self._offset = offset
+        self._finish_topics()
 
     @property
     def partitions_changed(self) -> int:
@@ -166,22 +174,47 @@ class BatchLoad:
         self._offset += 1
 
     def _step(self, record: Any) -> None:
+        kind = type(record)
+        into = self._delta if self._open is None else self._open
+        if kind is PartitionRecord:
+            if self._draft(into).partition(record):
+                note_partition(into, record)
+        elif kind is PartitionChangeRecord:
+            if self._draft(into).change(record):
+                note_partition(into, record)
+        elif kind is TopicRecord and self._draft(into).topic(record):
+            note_topic(into, record)
+        else:
+            if kind is TopicRecord or kind in _AFTER_TOPICS:
+                self._finish_topics()
+            self._step_alone(into, record)
+
+    def _step_alone(self, into: ImageDelta, record: Any) -> None:
         delta, kind = self._delta, type(record)
         if kind is BeginTransactionRecord:
             if self._open is None:
                 self._open = ImageDelta(delta.image, delta.image)
-            return
-        if kind is EndTransactionRecord:
+        elif kind is EndTransactionRecord:
             if self._open is not None:
                 delta.merge(self._open)
             self._open = None
-            return
-        if kind is AbortTransactionRecord:
+        elif kind is AbortTransactionRecord:
             self._open = None
-            return
-        into = delta if self._open is None else self._open
-        note(into, into.image, record)
-        into.image = into.image.apply(record)
+        else:
+            note(into, into.image, record)
+            into.image = into.image.apply(record)
+
+    def _draft(self, into: ImageDelta) -> TopicsDraft:
+        topics = self._topics
+        if topics is None:
+            topics = self._topics = TopicsDraft(into.image.topics)
+        return topics
+
+    def _finish_topics(self) -> None:
+        topics, self._topics = self._topics, None
+        if topics is not None:
+            into = self._delta if self._open is None else self._open
+            into.image = into.image.with_topics(topics.finish())
 
 
 class SnapshotLoad:
@@ -190,25 +223,31 @@ class SnapshotLoad:
     def __init__(self, loader: ImageLoader, image: MetadataImage) -> None:
         self._loader = loader
         self._image = image  # without the topics that are being loaded
-        self._topics = TopicsLoad(image.topics)
+        self._topics = TopicsDraft(image.topics)
 
     def add(self, values: Iterable[bytes]) -> None:
         """Apply the next values; some 10 µs each."""
-        image, decode_value = self._image, self._loader.decode_value
-        offset, epoch = image.last_offset, image.last_epoch
+        decode_value = self._loader.decode_value
+        offset, epoch = self._image.last_offset, self._image.last_epoch
         for value in values:
             record = decode_value(value, offset, epoch)
             kind = type(record)
             if kind is PartitionRecord:
                 self._topics.partition(record)
-            elif kind is TopicRecord:
-                self._topics.topic(record)
-            elif kind in _ON_TOPICS:  # no snapshot has these
-                image = image._replace(topics=self._topics.finish()).apply(record)
-                self._topics = TopicsLoad(image.topics)
+            elif kind is PartitionChangeRecord:  # no snapshot has these
+                self._topics.change(record)
+            elif kind is TopicRecord and self._topics.topic(record):
+                pass
             else:
-                image = image.apply(record)
-        self._image = image
+                self._step_alone(record)
+        self._topics.place()
+
+    def _step_alone(self, record: Any) -> None:
+        if type(record) is TopicRecord or type(record) in _AFTER_TOPICS:  # nor these
+            self._image = self._image.with_topics(self._topics.finish()).apply(record)
+            self._topics = TopicsDraft(self._image.topics)
+        else:
+            self._image = self._image.apply(record)
 
     def finish(
         self,

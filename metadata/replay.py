@@ -16,7 +16,6 @@ from metadata.registrations import (
     ScramCredential,
 )
 from metadata.topics import (
-    TopicsImage,
     apply_clear_elr,
     apply_partition,
     apply_partition_change,
@@ -28,31 +27,25 @@ if TYPE_CHECKING:
     from metadata.image import MetadataImage
 
 
-def _with_topics(image: MetadataImage, topics: TopicsImage) -> MetadataImage:
-    """`image._replace(topics=topics)`; that one takes longer than all the rest of a record that
-    logs hold by the million. The topics come first."""
-    return tuple.__new__(type(image), (topics, *image[1:]))
-
-
 def _with_configs(image: MetadataImage, configs: Map[Any, Map[str, str]]) -> MetadataImage:
-    """The same for the configs, which are the fifth."""
+    """`image._replace(configs=configs)`, the fifth, in a fraction of the time."""
     return tuple.__new__(type(image), (*image[:4], configs, *image[5:]))
 
 
 def _topic(image: MetadataImage, record: t.TopicRecord) -> MetadataImage:
-    return _with_topics(image, apply_topic(image.topics, record))
+    return image.with_topics(apply_topic(image.topics, record))
 
 
 def _partition(image: MetadataImage, record: t.PartitionRecord) -> MetadataImage:
-    return _with_topics(image, apply_partition(image.topics, record))
+    return image.with_topics(apply_partition(image.topics, record))
 
 
 def _partition_change(image: MetadataImage, record: t.PartitionChangeRecord) -> MetadataImage:
-    return _with_topics(image, apply_partition_change(image.topics, record))
+    return image.with_topics(apply_partition_change(image.topics, record))
 
 
 def _clear_elr(image: MetadataImage, record: t.ClearElrRecord) -> MetadataImage:
-    return _with_topics(image, apply_clear_elr(image.topics, record))
+    return image.with_topics(apply_clear_elr(image.topics, record))
 
 
 def _remove_topic(image: MetadataImage, record: t.RemoveTopicRecord) -> MetadataImage:
