@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
@@ -81,20 +81,15 @@ _FLAGS: Final = (
 )
 
 
-def note_partition(delta: ImageDelta, record: Any) -> None:
-    """Add a partition, of a topic that there is, which a record makes or changes."""
-    delta.topics_changed.setdefault(record.topic_id, {})[record.partition_id] = None
+def note_partitions(delta: ImageDelta, topic_id: UUID, indexes: Iterable[int]) -> None:
+    """Add partitions, made or changed, of a topic that there is."""
+    delta.topics_changed.setdefault(topic_id, {}).update(dict.fromkeys(indexes))
 
 
 def note_topic(delta: ImageDelta, record: t.TopicRecord) -> None:
     """Add a topic whose name and id weren't taken."""
     delta.topics_deleted.pop(record.topic_id, None)
     delta.topics_changed.setdefault(record.topic_id, {})
-
-
-def _partition(delta: ImageDelta, before: MetadataImage, record: Any) -> None:
-    if record.topic_id in before.topics.by_id:
-        note_partition(delta, record)
 
 
 def _topic(delta: ImageDelta, before: MetadataImage, record: t.TopicRecord) -> None:
@@ -161,8 +156,6 @@ _NOTE: Final[dict[type[Any], Callable[[ImageDelta, MetadataImage, Any], None]]] 
     t.UnfenceBrokerRecord: _broker_fence,
     t.TopicRecord: _topic,
     t.RemoveTopicRecord: _remove_topic,
-    t.PartitionRecord: _partition,
-    t.PartitionChangeRecord: _partition,
     t.ClearElrRecord: _clear_elr,
     t.ConfigRecord: _config,
     t.FeatureLevelRecord: _flag("features_changed"),
@@ -179,7 +172,8 @@ _NOTE: Final[dict[type[Any], Callable[[ImageDelta, MetadataImage, Any], None]]] 
 
 
 def note(delta: ImageDelta, before: MetadataImage, record: Any) -> None:
-    """Add what a record touches; `before` is the image just before it."""
+    """Add what a record other than of a partition touches; `before` is the image just before it.
+    Partitions are noted many at once (`metadata.topics_draft`)."""
     noter = _NOTE.get(type(record))
     if noter is not None:
         noter(delta, before, record)

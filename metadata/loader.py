@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from metadata.delta import ImageDelta, note, note_partition, note_topic, replaced
+from metadata.delta import ImageDelta, note, replaced
 from metadata.features import unsupported
 from metadata.image import EMPTY, MetadataImage
 from metadata.records import UnknownRecord, decode
@@ -116,7 +116,7 @@ class ImageLoader:
                 EXIT_UNREADABLE_LOG,
                 f"metadata record at offset {offset}, epoch {epoch}, cannot be decoded: {error}",
             ) from error
-        if isinstance(record, UnknownRecord):
+        if type(record) is UnknownRecord:
             self.unknown_records += 1
         return record
 
@@ -175,21 +175,16 @@ class BatchLoad:
 
     def _step(self, record: Any) -> None:
         kind = type(record)
-        into = self._delta if self._open is None else self._open
         if kind is PartitionRecord:
-            if self._draft(into).partition(record):
-                note_partition(into, record)
+            (self._topics or self._draft()).partition(record)
         elif kind is PartitionChangeRecord:
-            if self._draft(into).change(record):
-                note_partition(into, record)
-        elif kind is TopicRecord and self._draft(into).topic(record):
-            note_topic(into, record)
-        else:
+            (self._topics or self._draft()).change(record)
+        elif kind is not TopicRecord or not (self._topics or self._draft()).topic(record):
             if kind is TopicRecord or kind in _AFTER_TOPICS:
                 self._finish_topics()
-            self._step_alone(into, record)
+            self._step_alone(record)
 
-    def _step_alone(self, into: ImageDelta, record: Any) -> None:
+    def _step_alone(self, record: Any) -> None:
         delta, kind = self._delta, type(record)
         if kind is BeginTransactionRecord:
             if self._open is None:
@@ -201,19 +196,22 @@ class BatchLoad:
         elif kind is AbortTransactionRecord:
             self._open = None
         else:
+            into = self._into()
             note(into, into.image, record)
             into.image = into.image.apply(record)
 
-    def _draft(self, into: ImageDelta) -> TopicsDraft:
-        topics = self._topics
-        if topics is None:
-            topics = self._topics = TopicsDraft(into.image.topics)
-        return topics
+    def _into(self) -> ImageDelta:
+        return self._delta if self._open is None else self._open
+
+    def _draft(self) -> TopicsDraft:
+        into = self._into()
+        self._topics = TopicsDraft(into.image.topics, into)
+        return self._topics
 
     def _finish_topics(self) -> None:
         topics, self._topics = self._topics, None
         if topics is not None:
-            into = self._delta if self._open is None else self._open
+            into = self._into()
             into.image = into.image.with_topics(topics.finish())
 
 

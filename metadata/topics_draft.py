@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
+from metadata.delta import ImageDelta, note_partitions, note_topic
 from metadata.maps import Map
 from metadata.records.types import (
     NO_LEADER,
@@ -24,10 +25,12 @@ _NO_PARTITIONS: Map[int, None] = Map()
 
 
 class TopicsDraft:
-    """Takes records in their order; `finish` gives the image after them, and ends it."""
+    """Takes records in their order; `finish` gives the image after them, and ends it. `delta`, if
+    there is one, is told what changes."""
 
-    def __init__(self, image: TopicsImage) -> None:
+    def __init__(self, image: TopicsImage, delta: ImageDelta | None = None) -> None:
         self._image = image
+        self._delta = delta
         self._by_name: Any = image.by_name.mutate()
         self._by_id: Any = image.by_id.mutate()
         self._leaderless: Any = image.leaderless.mutate()
@@ -46,25 +49,23 @@ class TopicsDraft:
         self._topic = self._by_name[name] = self._by_id[topic_id] = TopicImage(
             topic_id, name, Map()
         )
+        if self._delta is not None:
+            note_topic(self._delta, record)
         return True
 
-    def partition(self, record: PartitionRecord) -> bool:
-        """A partition as it is from now on; False where there is no such topic."""
-        if self._topic_of(record.topic_id) is None:
-            return False
-        self._partitions[record.partition_id] = registration_of(record)
-        return True
+    def partition(self, record: PartitionRecord) -> None:
+        """A partition as it is from now on; nothing where its topic is unknown."""
+        if self._topic_of(record.topic_id) is not None:
+            self._partitions[record.partition_id] = registration_of(record)
 
-    def change(self, record: PartitionChangeRecord) -> bool:
-        """A change of a partition, if there is such a one; False where there is no such topic."""
+    def change(self, record: PartitionChangeRecord) -> None:
+        """A change of a partition; nothing where topic or partition is unknown."""
         topic = self._topic_of(record.topic_id)
-        if topic is None:
-            return False
-        index = record.partition_id
-        before = self._partitions.get(index) or topic.partitions.get(index)
-        if before is not None:
-            self._partitions[index] = merge(before, record)
-        return True
+        if topic is not None:
+            index = record.partition_id
+            before = self._partitions.get(index) or topic.partitions.get(index)
+            if before is not None:
+                self._partitions[index] = merge(before, record)
 
     def _topic_of(self, topic_id: UUID) -> TopicImage | None:
         topic = self._topic
@@ -82,6 +83,8 @@ class TopicsDraft:
         if topic is None or not partitions:
             return
         before, topic_id, led = topic.partitions, topic.id, self._led
+        if self._delta is not None:
+            note_partitions(self._delta, topic_id, partitions)
         self._by_name[topic.name] = self._by_id[topic_id] = TopicImage(
             topic_id, topic.name, before.update(partitions)
         )

@@ -5,9 +5,10 @@ The frame is three unsigned varints: frame version 1, API key, record version.
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NamedTuple
 
-from metadata.records.decoders import body_reader
+from metadata.records.decoders import BodyReader, body_reader
 from metadata.records.encoders import record_writer, write_uvarint
 from metadata.records.schema import Record
 from metadata.records.types import (
@@ -24,6 +25,8 @@ Buffer = bytes | bytearray | memoryview
 FRAME_VERSION: Final = 1
 NEWEST_LEVEL: Final = 29
 """The newest metadata.version that we write."""
+
+_new_tuple: Final = tuple.__new__
 
 _BY_KEY: Final[dict[int, type[Record]]] = {cls.API_KEY: cls for cls in RECORD_TYPES}
 
@@ -93,6 +96,13 @@ def _read_frame(buffer: bytes | memoryview) -> tuple[int, int, int, int]:
     return numbers[0], numbers[1], numbers[2], position
 
 
+@cache
+def _reader(api_key: int, version: int) -> BodyReader | None:
+    """What reads such a body; None where nobody here knows it."""
+    cls = _BY_KEY.get(api_key)
+    return None if cls is None or version > cls.MAX_VERSION else body_reader(cls, version)
+
+
 def decode(value: Buffer) -> Decoded:
     """Decode one value of the metadata log. Unknown types and newer versions are kept as
     UnknownRecord; DecodeError on anything malformed, trailing bytes included."""
@@ -101,7 +111,8 @@ def decode(value: Buffer) -> Decoded:
         buffer = value
     else:
         buffer = memoryview(value).toreadonly()
-    if len(buffer) > 3 and buffer[0] == 1 and buffer[1] < 0x80 and buffer[2] < 0x80:
+    size = len(buffer)
+    if size > 3 and buffer[0] == 1 and buffer[1] < 0x80 and buffer[2] < 0x80:
         api_key, version, position = buffer[1], buffer[2], 3
     else:
         frame_version, api_key, version, position = _read_frame(buffer)
@@ -109,18 +120,19 @@ def decode(value: Buffer) -> Decoded:
             raise DecodeError(
                 f"metadata record frame version {frame_version}, only {FRAME_VERSION} is known"
             )
-    cls: Any = _BY_KEY.get(api_key)
-    if cls is None or version > cls.MAX_VERSION:
+    read = _reader(api_key, version)
+    if read is None:
         return Decoded(api_key, version, UnknownRecord(api_key, version, bytes(buffer[position:])))
     try:
-        record, end = body_reader(cls, version)(buffer, position)
+        record, end = read(buffer, position)
     except DecodeError as error:
-        raise DecodeError(f"{cls.NAME} version {version}: {error}") from error
+        raise DecodeError(f"{name_of(api_key)} version {version}: {error}") from error
     except (IndexError, struct.error) as error:
-        raise DecodeError(f"{cls.NAME} version {version} ends too early") from error
-    if end != len(buffer):
-        raise DecodeError(f"{cls.NAME} version {version}: {len(buffer) - end} bytes after it")
-    return Decoded(api_key, version, record)
+        raise DecodeError(f"{name_of(api_key)} version {version} ends too early") from error
+    if end != size:
+        raise DecodeError(f"{name_of(api_key)} version {version}: {size - end} bytes after it")
+    # Past the constructor, which is a call more: this runs for every record.
+    return _new_tuple(Decoded, (api_key, version, record))
 
 
 def encode(record: Record | UnknownRecord, version: int | None = None) -> bytes:

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import Field, fields, make_dataclass
 from dataclasses import field as dataclass_field
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID, SafeUUID
 
@@ -23,6 +23,7 @@ from metadata.records.types import (
     PartitionChangeRecord,
     PartitionRecord,
 )
+from wire.entities import maker
 from wire.errors import DecodeError
 from wire.reader import read_entity, read_uvarint
 
@@ -34,7 +35,7 @@ _UUID: Final = struct.Struct(">QQ")
 _LEADER_AND_EPOCHS: Final = struct.Struct(">iii")
 _INT32: Final = struct.Struct(">i")
 _INT8: Final = struct.Struct(">b")
-_SHORT_ARRAYS: Final = tuple(struct.Struct(f">{count}i") for count in range(8))
+_SHORT_ARRAYS: Final = tuple(struct.Struct(f">{count}i").unpack_from for count in range(8))
 
 _new: Final = object.__new__
 _put: Final = object.__setattr__
@@ -51,8 +52,17 @@ def _uuid(high: int, low: int) -> UUID:
     return made
 
 
+@lru_cache(maxsize=16384)
+def _uuids_of(raw: bytes) -> tuple[UUID, ...]:
+    """The same for all directories of a partition's replicas."""
+    halves = struct.unpack(f">{len(raw) // 8}Q", raw)
+    return tuple(map(_uuid, halves[::2], halves[1::2]))
+
+
 def _int32s(buffer: Any, position: int) -> tuple[tuple[int, ...] | None, int]:
     count = buffer[position]
+    if count == 1:
+        return (), position + 1
     if count < 0x80:
         start = position + 1
     else:
@@ -64,26 +74,28 @@ def _int32s(buffer: Any, position: int) -> tuple[tuple[int, ...] | None, int]:
     if end > len(buffer):
         raise DecodeError(f"array of {count} in {len(buffer) - start} bytes")
     if count < 8:
-        return _SHORT_ARRAYS[count].unpack_from(buffer, start), end
+        return _SHORT_ARRAYS[count](buffer, start), end
     return struct.unpack_from(f">{count}i", buffer, start), end
 
 
 def _uuids(buffer: Any, position: int) -> tuple[tuple[UUID, ...] | None, int]:
-    count, start = read_uvarint(buffer, position)
+    count = buffer[position]
+    if count < 0x80:
+        start = position + 1
+    else:
+        count, start = read_uvarint(buffer, position)
     if count <= 1:
         return (None, start) if count == 0 else ((), start)
     count -= 1
     end = start + 16 * count
     if end > len(buffer):
         raise DecodeError(f"array of {count} in {len(buffer) - start} bytes")
-    halves = struct.unpack_from(f">{2 * count}Q", buffer, start)
-    return tuple(map(_uuid, halves[::2], halves[1::2])), end
+    return _uuids_of(bytes(buffer[start:end])), end
 
 
-def _there(found: tuple[Any, ...] | None, name: str) -> tuple[Any, ...]:
-    if found is None:
-        raise DecodeError(f"{name} must not be null")
-    return found
+def _null(**arrays: Any) -> DecodeError:
+    name = next(name for name, found in arrays.items() if found is None)
+    return DecodeError(f"{name} must not be null")
 
 
 def _int8(buffer: Any, position: int) -> tuple[int, int]:
@@ -99,6 +111,7 @@ Tagged = dict[int, tuple[int, BodyReader]]
 
 
 def _read_tags(buffer: Any, position: int, tagged: Tagged, values: list[Any]) -> int:
+    """Put what is there into `values`; the position after it."""
     count = buffer[position]
     if count < 0x80:
         position += 1
@@ -131,35 +144,63 @@ _PARTITION_TAGS: Final[tuple[Tagged, ...]] = (
 )
 
 
-def _read_partition(buffer: Any, position: int, version: int) -> tuple[PartitionRecord, int]:
-    index, high, low = _ID_AND_UUID.unpack_from(buffer, position)
-    replicas, position = _int32s(buffer, position + 20)
-    isr, position = _int32s(buffer, position)
-    removing, position = _int32s(buffer, position)
-    adding, position = _int32s(buffer, position)
-    leader, leader_epoch, partition_epoch = _LEADER_AND_EPOCHS.unpack_from(buffer, position)
-    position += 12
-    directories: tuple[UUID, ...] | None = ()
-    if version >= 1:
-        directories, position = _uuids(buffer, position)
-    values: list[Any] = [RECOVERY_RECOVERED, None, None]
-    position = _read_tags(buffer, position, _PARTITION_TAGS[version], values)
-    record = PartitionRecord(
-        partition_id=index,
-        topic_id=_uuid(high, low),
-        replicas=_there(replicas, "Replicas"),
-        isr=_there(isr, "Isr"),
-        removing_replicas=_there(removing, "RemovingReplicas"),
-        adding_replicas=_there(adding, "AddingReplicas"),
-        leader=leader,
-        leader_recovery_state=values[0],
-        leader_epoch=leader_epoch,
-        partition_epoch=partition_epoch,
-        directories=_there(directories, "Directories"),
-        eligible_leader_replicas=values[1],
-        last_known_elr=values[2],
-    )
-    return record, position
+_NO_TAGS: Final = (RECOVERY_RECOVERED, None, None)
+_make_partition: Final = maker(PartitionRecord)
+
+
+def _partition_reader(version: int) -> BodyReader:
+    tagged, has_directories = _PARTITION_TAGS[version], version >= 1
+
+    def read(buffer: Any, position: int) -> tuple[PartitionRecord, int]:
+        index, high, low = _ID_AND_UUID.unpack_from(buffer, position)
+        replicas, position = _int32s(buffer, position + 20)
+        isr, position = _int32s(buffer, position)
+        removing, position = _int32s(buffer, position)
+        adding, position = _int32s(buffer, position)
+        leader, leader_epoch, partition_epoch = _LEADER_AND_EPOCHS.unpack_from(buffer, position)
+        position += 12
+        directories: tuple[UUID, ...] | None = ()
+        if has_directories:
+            directories, position = _uuids(buffer, position)
+        if buffer[position] == 0:
+            position += 1
+            recovery, eligible, last_known = _NO_TAGS
+        else:
+            values: list[Any] = list(_NO_TAGS)
+            position = _read_tags(buffer, position, tagged, values)
+            recovery, eligible, last_known = values
+        if (
+            replicas is None
+            or isr is None
+            or removing is None
+            or adding is None
+            or directories is None
+        ):
+            raise _null(
+                Replicas=replicas,
+                Isr=isr,
+                RemovingReplicas=removing,
+                AddingReplicas=adding,
+                Directories=directories,
+            )
+        record = _make_partition(
+            index,
+            _uuid(high, low),
+            replicas,
+            isr,
+            removing,
+            adding,
+            leader,
+            recovery,
+            leader_epoch,
+            partition_epoch,
+            directories,
+            eligible,
+            last_known,
+        )
+        return record, position
+
+    return read
 
 
 _CHANGE_TAGS_0: Final[Tagged] = {
@@ -173,6 +214,7 @@ _CHANGE_TAGS_0: Final[Tagged] = {
 _CHANGE_TAGS_1: Final[Tagged] = {**_CHANGE_TAGS_0, 8: (6, _uuids)}
 _CHANGE_TAGS_2: Final[Tagged] = {**_CHANGE_TAGS_1, 6: (7, _int32s), 7: (8, _int32s)}
 _CHANGE_TAGS: Final = (_CHANGE_TAGS_0, _CHANGE_TAGS_1, _CHANGE_TAGS_2)
+# In the order of the record's fields behind its partition and topic.
 _UNCHANGED: Final[list[Any]] = [
     None,
     NO_LEADER_CHANGE,
@@ -184,27 +226,19 @@ _UNCHANGED: Final[list[Any]] = [
 ]
 
 
-def _read_partition_change(
-    buffer: Any, position: int, version: int
-) -> tuple[PartitionChangeRecord, int]:
-    index, high, low = _ID_AND_UUID.unpack_from(buffer, position)
-    values = _UNCHANGED.copy()
-    position = _read_tags(buffer, position + 20, _CHANGE_TAGS[version], values)
-    isr, leader, replicas, removing, adding, recovery, directories, elr, last_known = values
-    record = PartitionChangeRecord(
-        partition_id=index,
-        topic_id=_uuid(high, low),
-        isr=isr,
-        leader=leader,
-        replicas=replicas,
-        removing_replicas=removing,
-        adding_replicas=adding,
-        leader_recovery_state=recovery,
-        directories=directories,
-        eligible_leader_replicas=elr,
-        last_known_elr=last_known,
-    )
-    return record, position
+_make_partition_change: Final = maker(PartitionChangeRecord)
+
+
+def _partition_change_reader(version: int) -> BodyReader:
+    tagged = _CHANGE_TAGS[version]
+
+    def read(buffer: Any, position: int) -> tuple[PartitionChangeRecord, int]:
+        index, high, low = _ID_AND_UUID.unpack_from(buffer, position)
+        values = _UNCHANGED.copy()
+        position = _read_tags(buffer, position + 20, tagged, values)
+        return _make_partition_change(index, _uuid(high, low), *values), position
+
+    return read
 
 
 def _string(buffer: Any, position: int) -> tuple[str | None, int]:
@@ -220,6 +254,9 @@ def _string(buffer: Any, position: int) -> tuple[str | None, int]:
         raise DecodeError("a string is not UTF-8") from error
 
 
+_make_config: Final = maker(ConfigRecord)
+
+
 def _read_config(buffer: Any, position: int) -> tuple[ConfigRecord, int]:
     resource_type, position = _int8(buffer, position)
     resource, position = _string(buffer, position)
@@ -228,10 +265,7 @@ def _read_config(buffer: Any, position: int) -> tuple[ConfigRecord, int]:
     if resource is None or name is None:
         raise DecodeError("ResourceName and Name must not be null")
     position = _read_tags(buffer, position, {}, [])
-    record = ConfigRecord(
-        resource_type=resource_type, resource_name=resource, name=name, value=value
-    )
-    return record, position
+    return _make_config(resource_type, resource, name, value), position
 
 
 def _zero_uuid_fixer(schemas: tuple[FieldSchema, ...]) -> Callable[[Any], None]:
@@ -285,14 +319,13 @@ def general_reader(cls: type[Record], version: int) -> BodyReader:
     return read
 
 
-@cache
-def body_reader(cls: Any, version: int) -> BodyReader:
+def body_reader(cls: type[Record], version: int) -> BodyReader:
     """The reader of a record type in one of its versions. It raises DecodeError, and IndexError
     or struct.error where the bytes end too early."""
     if cls is PartitionRecord:
-        return lambda buffer, position: _read_partition(buffer, position, version)
+        return _partition_reader(version)
     if cls is ConfigRecord:
         return _read_config
     if cls is PartitionChangeRecord:
-        return lambda buffer, position: _read_partition_change(buffer, position, version)
+        return _partition_change_reader(version)
     return general_reader(cls, version)

@@ -9,7 +9,8 @@ from test_broker_end_to_end import batch, produce
 
 from broker.partition import Role
 from broker.partition_events import Assigned, MinIsr
-from metadata.delta import ImageDelta, note
+from metadata.loader import ImageLoader
+from metadata.records import encode
 from metadata.records import types as t
 from wire.apis import ErrorCode
 
@@ -143,12 +144,9 @@ def test_a_new_minimum_is_told_before_the_isr_that_was_decided_on_it(tmp_path, m
                     resource_type=2, resource_name="t", name="min.insync.replicas", value="2"
                 ),
             )
-            image, delta = before, ImageDelta(before, before)
-            for record in records:
-                note(delta, image, record)
-                image = image.apply(record)
-            delta.image = image
-            replicas.on_image(image, delta if known else None)
+            values = [encode(record) for record in records]
+            delta = ImageLoader(before).on_batch(before.last_offset + 1, 1, 0, values)
+            replicas.on_image(delta.image, delta if known else None)
             assert told == [MinIsr, Assigned]
             monkeypatch.undo()
 
