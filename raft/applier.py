@@ -17,8 +17,8 @@ from raft.metadata_log import MetadataLog
 from raft.snapshots import view
 from raft.voters import OffsetAndEpoch
 from storage.reading import Slice
-from wire.batch import BatchHeader, decode_records, iter_headers
-from wire.control import decode_control
+from wire.batch import BatchHeader, decode_records, decode_values, iter_headers
+from wire.control import Control, decode_control
 from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
 
@@ -32,14 +32,19 @@ _LONG_BATCH = 1_024
 
 def decode_batch(data: bytes, position: int, header: BatchHeader) -> CommittedBatch:
     """One batch of the log as the listener takes it."""
-    records = decode_records(data, position, header)
-    control = [decode_control(r.key, r.value) for r in records] if header.is_control else []
+    values: list[bytes] = []
+    control: list[Control] = []
+    if header.is_control:
+        records = decode_records(data, position, header)
+        control = [decode_control(record.key, record.value) for record in records]
+    else:
+        values = [value or b"" for value in decode_values(data, position, header)]
     return CommittedBatch(
         header.base_offset,
         header.last_offset,
         header.leader_epoch,
         header.max_timestamp,
-        [] if header.is_control else [record.value or b"" for record in records],
+        values,
         [(entry.type, entry.entity) for entry in control],
         header.length,
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from raft.listener import SnapshotView
 from raft.voters import OffsetAndEpoch, ReplicaKey
-from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, decode_records, read_header
+from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, decode_records, decode_values, read_header
 from wire.control import ControlType, Voter, decode_control, voters_of
 from wire.errors import DecodeError
 from world.env import DiskError, Env, File
@@ -122,7 +122,7 @@ def _next_values(rest: Iterator[tuple[BatchHeader, bytes]]) -> list[bytes] | Non
     """The values of the next batch of data; None at the end."""
     for header, data in rest:
         if not header.is_control:
-            return [record.value or b"" for record in decode_records(data, 0, header)]
+            return [value or b"" for value in decode_values(data, 0, header)]
     return None
 
 

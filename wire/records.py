@@ -240,3 +240,46 @@ def parse_records(
     if pos != size:
         raise DecodeError(f"{size - pos} bytes after the last of {count} records")
     return records
+
+
+def parse_values(data: bytes, count: int) -> list[bytes | None]:
+    """The values of exactly `count` records filling `data`, checked as `parse_records` does. Runs
+    for every record of a metadata log: one as such a log has it is read in place."""
+    values: list[bytes | None] = []
+    pos = 0
+    size = len(data)
+    try:
+        for _ in range(count):
+            length, pos = read_varint(data, pos, 5)
+            end = pos + length
+            if length < 0 or end > size:
+                raise DecodeError(f"byte {pos}: record of {length} bytes, {size - pos} left")
+            value = _bare_value(data, pos, end)
+            values.append(_parse_one(data, pos, end)[3] if value is None else value)
+            pos = end
+    except IndexError as error:
+        raise DecodeError(f"records end after {len(values)} of {count}") from error
+    if pos != size:
+        raise DecodeError(f"{size - pos} bytes after the last of {count} records")
+    return values
+
+
+def _bare_value(data: bytes, pos: int, end: int) -> bytes | None:
+    """The value of a record without key and headers whose numbers are of two bytes at most (as
+    `_put_bare` puts it); None where it isn't one."""
+    if data[pos + 1] >= 0x80:  # the time
+        return None
+    pos += 3 if data[pos + 2] < 0x80 else 4
+    if data[pos - 1] >= 0x80 or data[pos] != _NULL:
+        return None
+    length = data[pos + 1]
+    if length < 0x80:
+        start = pos + 2
+    else:
+        start, high = pos + 3, data[pos + 2]
+        if high >= 0x80:
+            return None
+        length = length & 0x7F | high << 7
+    if length & 1 or start + (length >> 1) != end - 1 or data[end - 1] != 0:
+        return None
+    return data[start : end - 1]

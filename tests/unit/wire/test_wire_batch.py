@@ -13,7 +13,7 @@ from kafka.record.default_records import DefaultRecordBatch as PyBatch
 from kafka.record.default_records import DefaultRecordBatchBuilder as PyBuilder
 
 from wire import batch
-from wire.batch import build_batch, decode_records, read_header
+from wire.batch import build_batch, decode_records, decode_values, read_header
 from wire.errors import DecodeError
 from wire.records import put_varint, read_varint
 
@@ -246,6 +246,39 @@ def test_any_records_read_back(records: list[Any], codec: int, base_offset: int)
     assert plain(decode_records(data, 0, read_header(data))) == records
 
 
+def values_as_records_have_them(data: bytes, header: batch.BatchHeader) -> None:
+    """The values alone are those of the records, and are refused where these are."""
+    try:
+        expected = [record.value for record in decode_records(data, 0, header)]
+    except DecodeError:
+        with pytest.raises(DecodeError):
+            decode_values(data, 0, header)
+    else:
+        assert decode_values(data, 0, header) == expected
+
+
+@given(_records, st.integers(0, 4))
+def test_values_read_back_alone(records: list[Any], codec: int) -> None:
+    data = build_batch(records, codec=codec)
+    values_as_records_have_them(data, read_header(data))
+
+
+_bare = st.sampled_from([None, b"", b"v", bytes(63), bytes(64), bytes(8191), bytes(8192)])
+
+
+@given(st.lists(_bare, min_size=1, max_size=100), st.data())
+def test_values_of_records_without_keys_read_back_alone(
+    values: list[bytes | None], data: st.DataObject
+) -> None:
+    altered = bytearray(build_batch([(7, None, value, ()) for value in values]))
+    header = read_header(altered)
+    values_as_records_have_them(bytes(altered), header)
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(61, min(len(altered) - 1, 90)))
+        altered[at] = data.draw(st.integers(0, 255))
+    values_as_records_have_them(bytes(altered), header)
+
+
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_varints_read_back(value: int) -> None:
     out = bytearray()
@@ -259,6 +292,7 @@ def test_random_records_only_ever_raise_decode_errors(codec: int, count: int, da
     header = header._replace(attributes=codec, count=count, length=61 + len(data))
     with contextlib.suppress(DecodeError):
         decode_records(bytes(61) + data, 0, header)
+    values_as_records_have_them(bytes(61) + data, header)
     with contextlib.suppress(DecodeError):
         list(batch.iter_headers(data))
 
