@@ -21,6 +21,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from wire.entities import maker
 from wire.errors import DecodeError
 
 MAX_ELEMENTS = 50_000
@@ -242,8 +243,8 @@ def _read_tags(
     buffer: Any,
     position: int,
     allowance: Allowance,
-    tagged: dict[int, tuple[str, Reader]],
-    values: dict[str, Any],
+    tagged: dict[int, tuple[int, Reader]],
+    values: list[Any],
 ) -> int:
     if buffer[position] == 0:
         return position + 1
@@ -257,8 +258,8 @@ def _read_tags(
             raise DecodeError(f"byte {position}: tagged field {tag} goes past the end")
         known = tagged.get(tag)
         if known is not None:
-            name, read = known
-            values[name], after = read(buffer, position, allowance)
+            index, read = known
+            values[index], after = read(buffer, position, allowance)
             if after != end:
                 raise DecodeError(f"byte {position}: tagged field {tag} isn't {size} bytes long")
         position = end
@@ -289,25 +290,28 @@ def implicit_default(field: Any) -> Any:
 def struct_reader(cls: Any) -> Reader:
     """The reader of one message class or nested class; may raise more than DecodeError."""
     flexible: bool = cls.__flexible__
-    plain: list[tuple[str, Reader]] = []
-    tagged: dict[int, tuple[str, Reader]] = {}
-    defaults: dict[str, Any] = {}
-    for field in fields(cls):
+    # Fields by their places among the values, which are in the order of the fields.
+    plain: list[tuple[int, Reader]] = []
+    tagged: dict[int, tuple[int, Reader]] = {}
+    defaults: list[Any] = []
+    for index, field in enumerate(fields(cls)):
         reader = _field_reader(field, flexible)
+        default: Any = None
         if "tag" in field.metadata:
-            tagged[field.metadata["tag"]] = (field.name, reader)
-            if field.default is MISSING:
-                defaults[field.name] = implicit_default(field)
+            tagged[field.metadata["tag"]] = (index, reader)
+            default = implicit_default(field) if field.default is MISSING else field.default
         else:
-            plain.append((field.name, reader))
+            plain.append((index, reader))
+        defaults.append(default)
+    make = maker(cls)
 
     def read(buffer: Any, position: int, allowance: Allowance) -> tuple[Any, int]:
         values = defaults.copy()
-        for name, read_value in plain:
-            values[name], position = read_value(buffer, position, allowance)
+        for index, read_value in plain:
+            values[index], position = read_value(buffer, position, allowance)
         if flexible:
             position = _read_tags(buffer, position, allowance, tagged, values)
-        return cls(**values), position
+        return make(*values), position
 
     return read
 
