@@ -55,9 +55,10 @@ def _known_versions(api_key: int) -> tuple[int, ...]:
     return tuple(sorted(v for v, kinds in versions.items() if EntityType.request in kinds))
 
 
-def _look_at(future: asyncio.Future[memoryview]) -> None:
-    if not future.cancelled():
-        future.exception()
+def _fail(future: asyncio.Future[memoryview], error: Exception) -> None:
+    future.set_exception(error)
+    # Looked at even if nobody waits any more, or asyncio reports it as never retrieved.
+    future.exception()
 
 
 def _at(peer: str, reason: object) -> str:
@@ -103,12 +104,14 @@ class Connection(asyncio.BufferedProtocol):
         self._env = env
         self._client_id = client_id
         self._on_close = on_close
-        self._reader = FrameReader(bytearray(_SCRATCH_BYTES), _MAX_RESPONSE_BYTES)
+        self._reader: FrameReader  # once connected: many attempts get no further
         self._transport: asyncio.Transport | None = None
         self._pending: dict[int, _Pending] = {}
         self._next_id = 0
         self._heard_ms = env.clock.now_ms()
         self._ranges: dict[int, tuple[int, int]] = {}
+        # By API and limit: what `version` found among the ranges.
+        self._versions: dict[tuple[int, int | None], int] = {}
         # Feature -> (lowest, highest) level that the peer supports.
         self.features: dict[str, tuple[int, int]] = {}
 
@@ -156,11 +159,15 @@ class Connection(asyncio.BufferedProtocol):
 
         Raises UnsupportedVersion.
         """
+        chosen = self._versions.get((api_key, max_version))
+        if chosen is not None:
+            return chosen
         low, offered_high = self._ranges.get(api_key, (0, -1))
         high = offered_high if max_version is None else min(offered_high, max_version)
         known = _known_versions(api_key)
         for candidate in reversed(known):
             if low <= candidate <= high:
+                self._versions[api_key, max_version] = candidate
                 return candidate
         limit = "" if max_version is None else f", at most {max_version}"
         wanted = f"{known[0]}-{known[-1]}{limit}" if known else "none"
@@ -205,12 +212,9 @@ class Connection(asyncio.BufferedProtocol):
         pieces = body if isinstance(body, list) else [body]
         head = request_header(self._header(api_key, version))
         size = len(head) + sum(len(piece) for piece in pieces)
-        future = self._submit(
+        return self._submit(
             api_key, version, [_SIZE.pack(size), head, *pieces], timeout_ms, bare=True
         )
-        # Looked at even if nobody waits any more, or asyncio reports it as never retrieved.
-        future.add_done_callback(_look_at)
-        return future
 
     def close(self) -> None:
         """Ends the connection: pending requests fail, `on_close` is called with None."""
@@ -220,6 +224,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._reader = FrameReader(bytearray(_SCRATCH_BYTES), _MAX_RESPONSE_BYTES)
         if self.closed:
             self._transport.abort()
 
@@ -265,7 +270,7 @@ class Connection(asyncio.BufferedProtocol):
         loop = asyncio.get_running_loop()
         future: asyncio.Future[memoryview] = loop.create_future()
         if self.closed or self._transport is None:
-            future.set_exception(ConnectionLost(f"{self.peer}: the connection is closed"))
+            _fail(future, ConnectionLost(f"{self.peer}: the connection is closed"))
             return future
         pending = _Pending(api_key, version, future, self._env.clock.now_ms(), bare)
         if timeout_ms is not None:
@@ -291,17 +296,18 @@ class Connection(asyncio.BufferedProtocol):
         try:
             _, offset = decode_response_header(pending.api_key, pending.version, frame)
         except DecodeError as bad:
-            pending.future.set_exception(ConnectionLost(f"{self.peer}: malformed response: {bad}"))
+            _fail(pending.future, ConnectionLost(f"{self.peer}: malformed response: {bad}"))
             raise
         pending.future.set_result(frame[offset:])
 
     def _timed_out(self, pending: _Pending, timeout_ms: int) -> None:
         # The entry stays: its answer may still come and then has to be recognised.
         if not pending.future.done():
-            pending.future.set_exception(
+            _fail(
+                pending.future,
                 RequestTimedOut(
                     f"{self.peer}: no answer to API key {pending.api_key} within {timeout_ms} ms"
-                )
+                ),
             )
         # Answers come in the order of the requests: the first pending one is the oldest.
         oldest = next(iter(self._pending.values()), pending)
@@ -320,8 +326,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return
         self.closed = True
-        self._reader.release()
         if self._transport is not None:
+            self._reader.release()
             self._transport.abort()
         pending, self._pending = self._pending, {}
         for entry in pending.values():
@@ -329,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
                 entry.timer.cancel()
             if not entry.future.done():
                 reason = error or "closed by us"
-                entry.future.set_exception(ConnectionLost(_at(self.peer, reason)))
+                _fail(entry.future, ConnectionLost(_at(self.peer, reason)))
         if self._on_close is not None:
             self._on_close(error)
 
