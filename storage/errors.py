@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from wire.errors import ErrorCode, KafkaError
+from world.env import DiskError, DiskFull
 
 
 class OffsetOutOfRange(KafkaError):
@@ -45,3 +49,12 @@ class LogIsDamaged(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.kafka_storage_error, message)
+
+
+@contextmanager
+def full_is_failed() -> Iterator[None]:
+    """Without room now, the log isn't whole: its directory has failed then."""
+    try:
+        yield
+    except DiskFull as error:
+        raise DiskError(error.path, error.operation, error.reason) from error

@@ -79,6 +79,17 @@ class Flusher:
         finally:
             self._flushes.remove(flush)
 
+    def is_done(self, end_offset: int) -> bool:
+        """Whether a flush now would find nothing to do, nor anything to wait for."""
+        if self._flushes or self.recovery_point < end_offset:
+            return False
+        if self.unsynced_paths or self._epochs.dirty or self.directory_changed:
+            return False
+        # Those before were synced when the point passed them, but for the trimming of the last.
+        return all(
+            segment.synced_changes >= segment.changes for segment in self._segments.values()[-2:]
+        )
+
     def _check_open(self) -> None:
         if self.closed:
             raise LogClosed(self._directory)

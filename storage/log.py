@@ -6,8 +6,8 @@ page cache at most. Offsets are exclusive ends unless said otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from uuid import UUID
 
 from sortedcontainers import SortedDict
@@ -18,7 +18,7 @@ from storage.config import LogConfig
 from storage.cutting import cut_segment
 from storage.damage import within
 from storage.epochs import LeaderEpochs
-from storage.errors import LogIsDamaged, OffsetOutOfRange
+from storage.errors import LogIsDamaged, OffsetOutOfRange, full_is_failed
 from storage.flushing import Flusher
 from storage.loading import Loader, OpenOptions, Recovery, remove_segment_files
 from storage.producers import Duplicate, ProducerState
@@ -31,7 +31,7 @@ from wire import partition_metadata
 from wire.batch import BatchHeader
 from wire.control import TxnMarker, read_txn_marker
 from wire.errors import DamagedFile, DecodeError, ErrorCode, KafkaError
-from world.env import Buffer, DiskError, DiskFull, Env
+from world.env import Buffer, Env
 from world.slices import run_in_slices
 
 _MAX_SEGMENT = 2**31 - 1
@@ -411,7 +411,7 @@ class Log:
             return
         self._cut_state(end)
         if ends_in_gap:  # the file would say that it ends before: with the last batch
-            with _full_is_failed():
+            with full_is_failed():
                 self.roll()
 
     def _cut_segment(self, segment: Segment, offset: int) -> tuple[int, bool]:
@@ -464,7 +464,7 @@ class Log:
         for segment in reversed(self.segments.values()):
             self._retire(segment)
         self.segments.clear()
-        with _full_is_failed():
+        with full_is_failed():
             self._start_segment(offset)
         self.log_start_offset = offset
         self.epochs.clear()
@@ -515,7 +515,7 @@ class Log:
         assert self.active not in old, self.active.base_offset
         assert new.base_offset == old[0].base_offset, new.base_offset
         disk = self.env.disk
-        with _full_is_failed():
+        with full_is_failed():
             for suffix in suffixes:
                 disk.rename(new.path(suffix) + names.CLEANED, new.path(suffix) + names.SWAP)
             # From old to new, so that none is left without those that replace its records. What
@@ -547,6 +547,11 @@ class Log:
             await self._flusher.flush(self.end_offset)
         return self.recovery_point
 
+    @property
+    def is_flushed(self) -> bool:
+        """Whether all of it is durable, its side files too, and no flush is on its way."""
+        return self._flusher.is_done(self.end_offset)
+
     async def settle(self) -> None:
         """Make what truncation did durable. To be awaited before the next append.
 
@@ -575,15 +580,6 @@ class Log:
         for segment in self.segments.values():
             segment.close()
         self.trash.close()
-
-
-@contextmanager
-def _full_is_failed() -> Iterator[None]:
-    """Without room now, the log isn't whole: its directory has failed then."""
-    try:
-        yield
-    except DiskFull as error:
-        raise DiskError(error.path, error.operation, error.reason) from error
 
 
 def _marker_at(segment: Segment, position: int, header: BatchHeader) -> TxnMarker | None:

@@ -359,7 +359,7 @@ class LogDirectory:
 
     async def flush_all(self) -> None:
         """Make every log durable, then write the recovery points and log starts."""
-        await _each(list(self.logs.values()), _flush)
+        await _each([log for log in self.logs.values() if not log.is_flushed], _flush)
         await self.write_recovery_points()
         await self.write_log_starts()
 
