@@ -54,6 +54,7 @@ class MachineDisk:
     """The disk of one machine: `media`, and how long things take on it.
 
     `ends_here` is asked before each operation whether the process dies at it, `end` ends it.
+    `changes` counts the operations that left something behind.
     """
 
     def __init__(self, world: World, name: str, number: int, clock: MachineClock) -> None:
@@ -70,6 +71,7 @@ class MachineDisk:
         self._jobs: dict[int, Callable[[], object]] = {}
         self._job_numbers = 0
         self._left: int | None = None
+        self.changes = 0
 
     def attach(
         self, loop: NodeLoop, ends_here: Callable[[], bool], end: Callable[[], NoReturn]
@@ -165,6 +167,7 @@ class MachineDisk:
                 kept = self._chance.randrange(len(data) + 1)
                 self.media.write_part(path, position, data[:kept])
             self._end()
+        self.changes += 1
         self._world.trace.add(
             self._number, _CODES[operation], crc32(path.encode()), position, crc32(data)
         )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from broker.partition import PartitionCore
+from broker.partition_events import Effect, Event
 from broker.replica import Replica
 from broker.replica_manager import ReplicaManager
 from metadata.image import MetadataImage
@@ -42,6 +43,29 @@ class _Watch:
         self.isr: tuple[int, ...] = ()
 
 
+class _Hosted(dict[Key, Replica]):
+    """The replicas that a broker hosts in one life, which note in `touched` whatever may have
+    changed: one that is put in, and one whose core is told something. A core has no other door."""
+
+    def __init__(self, replicas: dict[Key, Replica]) -> None:
+        super().__init__()
+        self.touched: dict[Replica, Key] = {}
+        for key, replica in replicas.items():
+            self[key] = replica
+
+    def __setitem__(self, key: Key, replica: Replica) -> None:
+        super().__setitem__(key, replica)
+        touched = self.touched
+        touched[replica] = key
+        handle = replica.core.handle
+
+        def noted(event: Event, now_ms: int) -> list[Effect]:
+            touched[replica] = key
+            return handle(event, now_ms)
+
+        replica.core.handle = noted  # type: ignore[method-assign]
+
+
 class PartitionChecks:
     """`newest` is the newest committed image, `min_isr` min.insync.replicas of every topic.
     `counts` is what happened. Facts are kept by topic id and partition."""
@@ -54,23 +78,38 @@ class PartitionChecks:
         self._watches: dict[tuple[int, Key], _Watch] = {}  # the newest of each
         self._by_replica: dict[Replica, _Watch] = {}
 
-    def look(self, broker_id: int, manager: ReplicaManager) -> None:
-        """After a step of a broker."""
-        watches = self._by_replica
-        for key, replica in manager._by_id.items():
-            watch = watches.get(replica)
-            if watch is None:
-                before = self._watches.get((broker_id, key))
-                watch = _Watch(replica, before, self._registered(broker_id))
-                watches[replica] = self._watches[broker_id, key] = watch
-            core = replica.core
-            if (
-                replica.log.end_offset != watch.end
-                or core.leader_epoch != watch.epoch
-                or core.high_watermark != watch.high_watermark
-            ):
-                self._changed(broker_id, key, watch)
-            watch.isr = core.isr
+    def look(self, broker_id: int, manager: ReplicaManager, *, wrote: bool) -> None:
+        """After a step of a broker. `wrote` where it changed something on its disk: without that
+        no log is longer or shorter than before."""
+        hosted = manager._by_id
+        if not isinstance(hosted, _Hosted):
+            hosted = manager._by_id = _Hosted(hosted)
+        touched, watches = hosted.touched, self._by_replica
+        if wrote:
+            for key, replica in hosted.items():
+                watch = watches.get(replica)
+                if watch is None or replica.log.end_offset != watch.end:
+                    touched[replica] = key
+        if touched:
+            for replica, key in touched.items():
+                if not replica.removed:
+                    self._look_at(broker_id, key, replica)
+            touched.clear()
+
+    def _look_at(self, broker_id: int, key: Key, replica: Replica) -> None:
+        watch = self._by_replica.get(replica)
+        if watch is None:
+            before = self._watches.get((broker_id, key))
+            watch = _Watch(replica, before, self._registered(broker_id))
+            self._by_replica[replica] = self._watches[broker_id, key] = watch
+        core = replica.core
+        if (
+            replica.log.end_offset != watch.end
+            or core.leader_epoch != watch.epoch
+            or core.high_watermark != watch.high_watermark
+        ):
+            self._changed(broker_id, key, watch)
+        watch.isr = core.isr
 
     def _changed(self, broker_id: int, key: Key, watch: _Watch) -> None:
         replica = watch.replica

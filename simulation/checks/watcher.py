@@ -33,6 +33,7 @@ class Watcher:
         self._passes: dict[
             int, tuple[Node, int]
         ] = {}  # of the cleaner, by each node's present life
+        self._disk_changes: dict[int, int] = {}
 
     def after_step(self, machine: Machine) -> None:
         """Raises Violation if what the machine's node did breaks a rule."""
@@ -55,10 +56,12 @@ class Watcher:
                 self.images.look(node_id, node, image)
             shown[1].clear()
         if node.broker is not None:
-            self.partitions.look(node_id, node.broker.replicas)
-            passes = node.broker.cleaner.passes
-            if passes:
-                self._count_passes(node_id, node, passes)
+            changes = machine.machine_disk.changes
+            wrote = changes != self._disk_changes.get(node_id)
+            self._disk_changes[node_id] = changes
+            self.partitions.look(node_id, node.broker.replicas, wrote=wrote)
+            if node.broker.cleaner.passes:
+                self._count_passes(node_id, node, node.broker.cleaner.passes)
 
     def on_log(self, machine: str, level: str, event: str, fields: Mapping[str, Any]) -> None:
         """Nodes may call their logs damaged only where they are (for Simulation.on_log)."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from simulation.plan import to_json
-from simulation.trial import run_trial
+from simulation.trial import Trial, run_trial
 
 ROOT = Path(__file__).resolve().parents[2]
 FEW = 3 if os.environ.get("CI") == "true" else 1
@@ -73,6 +73,31 @@ def test_a_few_seeds_hold_every_rule():
         assert verdict.coverage["faults"] >= 30
         total.update(verdict.coverage)
     assert total["elections"] > 3
+
+
+def test_after_each_step_everything_that_changed_in_a_partition_has_been_looked_at():
+    """The checks look only at replicas that were touched: no other may have changed."""
+    trial, looked = Trial(3), 0
+
+    def everything_is_known(machine):
+        nonlocal looked
+        broker = machine.node.broker if machine.node is not None else None
+        if broker is None or not machine.node.raft._started:
+            return
+        for replica in broker.replicas._by_id.values():
+            looked += 1
+            watch, core = trial.watcher.partitions._by_replica[replica], replica.core
+            assert (watch.end, watch.epoch, watch.high_watermark, watch.isr) == (
+                replica.log.end_offset,
+                core.leader_epoch,
+                core.high_watermark,
+                core.isr,
+            ), replica
+
+    trial.simulation.on_step.append(everything_is_known)
+    verdict = trial.run(limit_ms=40_000)
+    assert verdict.rule is None, verdict.detail
+    assert looked > 100_000
 
 
 # One fault of every kind, at times in s. What the saboteur leaves out unless others have healed
