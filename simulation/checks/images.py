@@ -7,12 +7,18 @@ Only committed images are looked at: what nodes publish to their rooms.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from metadata.image import MetadataImage, PartitionRegistration
+from metadata.image import EMPTY, MetadataImage, PartitionRegistration
+from metadata.maps import Map
 from metadata.records.types import NO_LEADER, RECOVERY_RECOVERED
+from metadata.topics import TopicsImage
 from simulation.checks import require
 
+Pair = tuple[MetadataImage, MetadataImage]
+
+_NOTHING = object()
 _KEPT = 4_000
 _UNCLEAN = "unclean.leader.election.enable"
 
@@ -26,6 +32,8 @@ class ImageChecks:
         self._committed_end = committed_end
         self._by_offset: dict[int, MetadataImage] = {}
         self._seen: dict[int, tuple[object, MetadataImage]] = {}
+        # By node, what it showed last that was equal to another's image, and that.
+        self._equal: dict[int, Pair] = {}
 
     def look(self, node_id: int, life: object, image: MetadataImage) -> None:
         """A node shows an image. `life` tells its lives apart."""
@@ -50,12 +58,13 @@ class ImageChecks:
         if known is None:
             self._new(image)
         elif known is not image:
-            difference = describe_difference(known, image)
+            difference = describe_difference(known, image, self._equal.get(node_id))
             require(
                 difference is None,
                 "same prefix, same image",
                 f"node {node_id}, offset {image.last_offset}: {difference}",
             )
+            self._equal[node_id] = known, image
 
     def shown(self, node_id: int) -> MetadataImage | None:
         """The image that a node showed last, in whatever life."""
@@ -196,12 +205,47 @@ class ImageChecks:
             )
 
 
-def describe_difference(one: MetadataImage, other: MetadataImage) -> str | None:
-    """Which part of two images differs and how, None where they are equal."""
-    if one == other:
-        return None
-    for name in one._fields:
-        mine, theirs = getattr(one, name), getattr(other, name)
-        if mine != theirs:
+def describe_difference(
+    one: MetadataImage, other: MetadataImage, equal: Pair | None = None
+) -> str | None:
+    """Which part of two images differs and how, None where they are equal.
+
+    Parts that they have from `equal`, two images that are known to be equal, aren't looked at.
+    """
+    before, other_before = equal or (EMPTY, EMPTY)
+    parts: Iterable[tuple[str, Any, Any, Any, Any]] = zip(
+        one._fields, one, other, before, other_before, strict=True
+    )
+    for name, mine, theirs, mine_before, theirs_before in parts:
+        if mine is mine_before and theirs is theirs_before:
+            continue
+        if isinstance(mine, TopicsImage):
+            tables: Iterable[Any] = zip(mine, theirs, mine_before, theirs_before, strict=True)
+            same = all(_same_table(*four) for four in tables)
+        elif isinstance(mine, Map):
+            same = _same_table(mine, theirs, mine_before, theirs_before)
+        else:
+            same = mine == theirs
+        if not same:
             return f"{name}: {mine!r:.600} and {theirs!r:.600}"
     return None
+
+
+def _same_table(
+    mine: Map[Any, Any],
+    theirs: Map[Any, Any],
+    mine_before: Map[Any, Any],
+    theirs_before: Map[Any, Any],
+) -> bool:
+    """Whether two maps are equal, by what isn't as in two others that are."""
+    if mine is mine_before and theirs is theirs_before:
+        return True
+    if len(mine) != len(theirs):
+        return False
+    for key, value in mine.items():
+        other = theirs.get(key, _NOTHING)
+        if value is mine_before.get(key) and other is theirs_before.get(key):
+            continue
+        if value != other:
+            return False
+    return True

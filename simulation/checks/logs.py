@@ -71,9 +71,7 @@ class LogMirror:
         while batches and not self._is_there(batches[-1]):
             batches.pop()
             cut = True
-        drop = 0
-        while drop < len(batches) and batches[drop].next <= self.start:
-            drop += 1
+        drop = bisect_right(batches, self.start, key=_next)
         if drop > 1_000 or drop == len(batches):
             del batches[:drop]  # seldom: it costs the length of the list
         fresh: list[tuple[Batch | None, Batch]] = []
@@ -171,16 +169,17 @@ class LogFacts:
         key = (batch.base, batch.epoch)
         content = (batch.next, batch.crc)
         first = self._placed.setdefault(key, content)
-        require(first == content, "log matching", self.name, f"node {node_id}", batch, first)
+        if first != content:
+            raise Violation("log matching", f"{self.name}, node {node_id}, {batch}, {first}")
         # Only of a compacted log is the CRC left out, and the batch before may be another there.
         if before is not None and (batch.crc or before.next == batch.base):
-            known = self._before.setdefault(key, before.id)
-            require(
-                known == before.id,
-                "log matching",
-                self.name,
-                f"node {node_id}: before {batch} is {before}, elsewhere {known}",
-            )
+            before_id = before.id
+            known = self._before.setdefault(key, before_id)
+            if known != before_id:
+                raise Violation(
+                    "log matching",
+                    f"{self.name}, node {node_id}: before {batch} is {before}, elsewhere {known}",
+                )
 
     def leads(self, node_id: int, epoch: int, mirror: LogMirror) -> None:
         """A node leads in `epoch`: alone, and with all that was committed in earlier ones."""
@@ -217,16 +216,17 @@ class LogFacts:
             if batch.base >= self.committed_end:
                 self.committed.append(batch)
                 # Never less than before, so that it can be searched.
-                self.committed_in.append(max([epoch, *self.committed_in[-1:]]))
+                before = self.committed_in[-1] if self.committed_in else epoch
+                self.committed_in.append(max(epoch, before))
                 continue
             index = bisect_right(self.committed, batch.base, key=_base)
             known = self.committed[index - 1] if index else None
-            require(
-                known is not None and known.id == batch.id,
-                "committed never changes",
-                self.name,
-                f"node {node_id}: {batch} is below its high watermark {end}, {known} is committed",
-            )
+            if known is None or known.id != batch.id:
+                raise Violation(
+                    "committed never changes",
+                    f"{self.name}, node {node_id}: {batch} is below its high watermark {end}, "
+                    f"{known} is committed",
+                )
 
 
 def _base(batch: Batch) -> int:
