@@ -132,6 +132,8 @@ class Scheduler:
         self._numbers = 0
         self._timers: list[tuple[int, int, Handle]] = []
         self._ready: deque[Handle] = deque()
+        # Whose turn it is, as asyncio was told last: telling it costs a system call.
+        self._running: NodeLoop | None = None
 
     @property
     def now_ms(self) -> int:
@@ -185,15 +187,20 @@ class Scheduler:
                     if self.steps - first > _STUCK_STEPS:
                         raise Stuck(f"{_STUCK_STEPS} callbacks in one instant, the last: {handle}")
         finally:
-            events._set_running_loop(None)
+            self._give_turn(None)
         self.now_us = max(self.now_us, until_us)
         return True
+
+    def _give_turn(self, loop: NodeLoop | None) -> None:
+        if loop is not self._running:
+            self._running = loop
+            events._set_running_loop(loop)
 
     def _make(self, handle: Handle) -> None:
         loop = handle._loop
         self.cause = handle.cause
         if loop is None:
-            events._set_running_loop(None)
+            self._give_turn(None)
             handle._callback(*handle._args)
             return
         if not loop.may_run(handle):
@@ -202,7 +209,7 @@ class Scheduler:
         self.trace.add(self.now_us, loop.number)
         if self.trace.lines is not None:
             self.trace.lines.append(f"{loop.name} {handle.name()}")
-        events._set_running_loop(loop)
+        self._give_turn(loop)
         try:
             handle._context.run(handle._callback, *handle._args)  # type: ignore[union-attr]
         except NodeDead:
@@ -347,8 +354,13 @@ class NodeLoop(_EventLoop):  # type: ignore[misc]
         *args: Any,
         context: Context | None = None,
     ) -> Handle:
-        when_us = self.scheduler.now_us + max(0, round(delay * 1_000_000))
-        return self.call_at_us(when_us, callback, *args, context=context)
+        if self.dead:
+            raise NodeDead(self.name)
+        scheduler = self.scheduler
+        when_us = scheduler.now_us + max(0, round(delay * 1_000_000))
+        handle = Handle(when_us, callback, args, self, context or copy_context(), scheduler.cause)
+        scheduler.plan(handle)
+        return handle
 
     def call_at(
         self,

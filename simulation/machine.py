@@ -207,7 +207,7 @@ class Machine:
     # -- inside ------------------------------------------------------------------------------
 
     def _before_operation(self, operation: str) -> None:
-        if self._ends_here():
+        if self._doom is not None and self._ends_here():
             self._end_here()
 
     def _ends_here(self) -> bool:

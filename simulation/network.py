@@ -29,7 +29,8 @@ Factory = Callable[[], asyncio.BaseProtocol]
 
 class Link:
     """One direction between two hosts. `window` is how many bytes a connection may have on its
-    way and unread."""
+    way and unread. `blocked_until_us` is when something may get through again, a past time where
+    it does now."""
 
     def __init__(self, world: World, source: str, target: str) -> None:
         self.world = world
@@ -41,6 +42,7 @@ class Link:
         self._free_us = 0
         self._cut_until_us = 0
         self._stalled_until_us = 0
+        self.blocked_until_us = 0
         self._slow_us = 0
         self._slow_until_us = 0
 
@@ -66,15 +68,13 @@ class Link:
         """Whether bytes are held back now, though the connections live."""
         return self._stalled_until_us > self.world.scheduler.now_us
 
-    def blocked_until_us(self) -> int:
-        """When something may get through again; a past time where it does now."""
-        return max(self._cut_until_us, self._stalled_until_us)
-
     def cut_until(self, until_us: int) -> None:
         self._cut_until_us = until_us
+        self.blocked_until_us = max(until_us, self._stalled_until_us)
 
     def stall_until(self, until_us: int) -> None:
         self._stalled_until_us = until_us
+        self.blocked_until_us = max(until_us, self._cut_until_us)
 
     def slow(self, extra_us: int, until_us: int) -> None:
         self._slow_us, self._slow_until_us = extra_us, until_us

@@ -242,7 +242,8 @@ class Saboteur:
         for machine in self._simulation.machines:
             node_id = machine.number
             if machine.running:
-                self._durability.look(machine, now_ms)
+                if node_id in self._cast.controllers:
+                    self._durability.look(machine, now_ms)
                 continue
             self._has_ended(node_id)
             if node_id not in self._up_at:

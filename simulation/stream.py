@@ -74,10 +74,15 @@ class Pipe:
 
     def send(self, data: bytes) -> None:
         """Takes bytes; what the window has no room for waits."""
-        if not self.closed:
-            self._waiting.append(data)
-            self.waiting_bytes += len(data)
-            self.pump()
+        if self.closed:
+            return
+        size = len(data)
+        if not self._waiting and size <= min(self._room(), _SEGMENT):
+            self._launch(data, None)  # as nearly always: all of it leaves at once
+            return
+        self._waiting.append(data)
+        self.waiting_bytes += size
+        self.pump()
 
     def sign(self, sign: Sign) -> None:
         """Sends a sign behind the bytes; after END and RESET nothing more is taken."""
@@ -96,11 +101,14 @@ class Pipe:
         while len(self._flying) > kept:
             self._flying_bytes -= self._flying.pop().size
 
+    def _room(self) -> int:
+        return self.link.window - self._flying_bytes - self.receiver.unread_bytes
+
     def pump(self) -> None:
         """Sends what the window has room for."""
         waiting = self._waiting
         while waiting:
-            room = self.link.window - self._flying_bytes - self.receiver.unread_bytes
+            room = self._room()
             if room <= 0:
                 self._world.count("windows full")
                 return
@@ -149,21 +157,24 @@ class Pipe:
         self._armed = False
         if not self._flying:
             return
-        if self._held_up():
+        link, receiver, now_us = self.link, self.receiver, self._world.scheduler.now_us
+        if link.blocked_until_us > now_us or not receiver.host.up:
+            self._hold_up(now_us)
             return
+        self._held_since_us = None
         chunk = self._flying[0]
-        if chunk.sign is None and self.link.chance.random() < 0.02 and chunk.size > 1:
+        if chunk.sign is None and link.chance.random() < 0.02 and chunk.size > 1:
             self._split(chunk)
         self._flying.popleft()
         self._flying_bytes -= chunk.size
         trace = self._world.trace
         if chunk.sign is None:
             data = chunk.parts[0] if len(chunk.parts) == 1 else b"".join(chunk.parts)
-            trace.add(self._world.scheduler.now_us, self.receiver.number, len(data), crc32(data))
-            self.receiver.arrived(data)
+            trace.add(now_us, receiver.number, len(data), crc32(data))
+            receiver.arrived(data)
         else:
-            trace.add(self._world.scheduler.now_us, self.receiver.number, chunk.sign.value)
-            self.receiver.signalled(chunk.sign)
+            trace.add(now_us, receiver.number, chunk.sign.value)
+            receiver.signalled(chunk.sign)
         self._arm()
 
     def _split(self, chunk: _Chunk) -> None:
@@ -176,37 +187,33 @@ class Pipe:
         chunk.parts, chunk.size = [data[:cut]], cut
         self._flying.insert(1, rest)
 
-    def _held_up(self) -> bool:
-        """Whether nothing gets through now; tries again later, or gives the connection up."""
-        now_us = self._world.scheduler.now_us
-        free_us = self.link.blocked_until_us()
-        if free_us <= now_us and self.receiver.host.up:
-            self._held_since_us = None
-            self._held_times = 0
-            return False
+    def _hold_up(self, now_us: int) -> None:
+        """Nothing gets through now: tries again later, or gives the connection up."""
         if self._held_since_us is None:
             self._held_since_us = now_us
+            self._held_times = 0
         since_us = self._held_since_us
         if self._flying[0].sign is Sign.RESET or self.sender.silent:
             # Nobody sends it again: the receiver will have to find out by itself.
             self._flying.clear()
             self._flying_bytes = 0
-            return True
+            return
         if now_us - since_us >= USER_TIMEOUT_US and not self.link.stalled:
             self._flying.clear()
             self._flying_bytes = 0
             self._world.count("connections timed out")
             self.sender.lost(TimeoutError(errno.ETIMEDOUT, "Connection timed out"))
-            return True
+            return
         poll_us = min(_POLL_US << min(self._held_times, 10), _POLL_MAX_US)
         self._held_times += 1
-        again_us = max(free_us, now_us + poll_us) + self.link.chance.randrange(1, _POLL_US)
+        again_us = max(self.link.blocked_until_us, now_us + poll_us) + self.link.chance.randrange(
+            1, _POLL_US
+        )
         if not self.link.stalled:
             again_us = min(again_us, since_us + USER_TIMEOUT_US)
         self._armed = True
         handle = self._world.scheduler.at(again_us, self._arrive)
         handle.cause = self._flying[0].cause
-        return True
 
 
 class Socket(asyncio.Transport):

@@ -207,6 +207,7 @@ class Media:
         self.incarnation = 0
         self.locked: dict[str, int] = {}
         self.sync_count = 0
+        self._names_of: dict[str, list[str]] = {}
 
     def mount(self) -> MemoryDisk:
         """A view for a new process; older views are fenced."""
@@ -249,9 +250,18 @@ class Media:
         """The paths of all files there are, sorted."""
         return sorted(_files_below(self.root, ""))
 
+    def names(self, path: str) -> list[str]:
+        """The names that a path is made of, not to be changed; the same paths come again and
+        again."""
+        names = self._names_of.get(path)
+        if names is None:
+            names = self._names_of[path] = _names(path)
+        return names
+
     def find(self, path: str) -> _Inode | _Directory | None:
+        """What is at a path, None where nothing is."""
         node: _Inode | _Directory | None = self.root
-        for name in _names(path):
+        for name in self.names(path):
             if not isinstance(node, _Directory):
                 return None
             node = node.entries.get(name)
@@ -441,8 +451,8 @@ class MemoryDisk:
         return node
 
     def _split(self, path: str) -> tuple[_Directory, str]:
-        names = _names(path)
-        return self._directory("/".join(names[:-1])), names[-1]
+        above, _, name = path.rstrip("/").rpartition("/")
+        return self._directory(above), name
 
     def open(self, path: str, *, create: bool = False) -> File:
         self._check()

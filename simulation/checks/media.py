@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from world.memory import Media, _Directory, _Inode, _names
+from world.memory import Media, _Directory, _Inode
 
 
 def peek(file: Any, length: int, position: int) -> bytes:
@@ -32,7 +32,7 @@ def durable_files(media: Media, path: str) -> list[str]:
 
 def _durable_node(media: Media, path: str) -> _Inode | _Directory | None:
     node: _Inode | _Directory | None = media.root
-    for name in _names(path):
+    for name in media.names(path):
         if not isinstance(node, _Directory):
             return None
         node = node.durable.get(name)
