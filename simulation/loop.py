@@ -95,7 +95,12 @@ class Handle(asyncio.TimerHandle):
         self._cancelled = False
 
     def cancel(self) -> None:
+        # As asyncio's: what it would have called is let go now. Whoever cancels a timer mostly is
+        # what it would have called, and nothing here collects such cycles.
         self._cancelled = True
+        self._callback = _nothing
+        self._args = ()
+        self._context = None
 
     def cancelled(self) -> bool:
         return self._cancelled
@@ -461,6 +466,10 @@ class NodeLoop(_EventLoop):  # type: ignore[misc]
 
     async def shutdown_asyncgens(self) -> None:
         """Nothing to do: who drops a generator half-way has it closed there and then."""
+
+
+def _nothing() -> None:
+    """In place of a call that is not to be made any more."""
 
 
 def _finish(future: asyncio.Future[None]) -> None:
