@@ -37,6 +37,7 @@ ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_SEEDS = range(20)
 DEFAULT_NODES = (3, 3)
 NODES_MAX = 20
+LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 # How the names of other counts begin, and the headings under which they are told.
 GROUPS = {"fault ": "faults", "left out ": "outside the budget, left out", "call ": "calls"}
 console = Console(stderr=True)
@@ -349,6 +350,25 @@ def make_small(seed: int, setting: Setting, *, telling: bool) -> int:
     return 1
 
 
+def use_large_pages() -> None:
+    """Starts this program anew with its memory in pages of 2 MiB, where the system has them.
+
+    A world is a hundred megabytes of small objects all over: to find out where their pages of
+    4 KiB lie takes the processor an eighth of its time. Python's own allocator can't ask for
+    large ones, glibc's can.
+    """
+    if "PYTHONMALLOC" in os.environ or "GLIBC_TUNABLES" in os.environ:
+        return  # somebody has chosen, or this is the program started anew
+    try:
+        offered = "[never]" not in LARGE_PAGES.read_text()
+    except OSError:
+        return
+    library, version = platform.libc_ver()
+    if offered and library == "glibc" and tuple(map(int, version.split("."))) >= (2, 35):
+        chosen = {"PYTHONMALLOC": "malloc", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, **chosen})
+
+
 def main(words: list[str]) -> int:
     """Returns the exit code."""
     options = parse(words)
@@ -374,6 +394,7 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    use_large_pages()
     try:
         code = main(sys.argv[1:])
         sys.stdout.flush()
