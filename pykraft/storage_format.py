@@ -18,6 +18,7 @@ from metadata.features import SUPPORTED, describe_level, unmet
 from metadata.image import METADATA_VERSION
 from metadata.records import FeatureLevelRecord, Record, decode, encode
 from raft.config import DIRECTORY
+from raft.metadata_log import make_place
 from raft.snapshots import BOOTSTRAP, file_name
 from raft.voters import MAX_KRAFT_VERSION, VoterSet, record_of
 from storage.leftovers import make_directory
@@ -145,8 +146,8 @@ async def format_directories(
 ) -> None:
     """Formats every directory, or none: KafkaError if one holds a node already.
 
-    `voters` begin a quorum with kraft.version 1; `metadata_directory` is where its log will be. An
-    empty place is made for it there, so that a start that finds none knows that it was lost.
+    `voters` begin a quorum with kraft.version 1; `metadata_directory` is where its log will be. A
+    place is made for it there, so that a start that finds none knows that it was lost.
     """
     records = bootstrap_records(levels)
     for directory in directories:
@@ -163,7 +164,7 @@ async def format_directories(
         )
         directory_id = env.ids.uuid()
         if directory == metadata_directory:
-            env.disk.make_dirs(f"{directory}/{DIRECTORY}")
+            await make_place(env.disk, f"{directory}/{DIRECTORY}")
             await env.disk.sync_dir(directory)
         if voters is not None and directory == metadata_directory:
             await _write_voters(env, directory, voters, wall_ms)

@@ -25,16 +25,25 @@ from storage import names
 from storage.config import LogConfig
 from storage.log import Log
 from storage.scan import Damage, sound_end
+from wire import partition_metadata
 from wire.batch import crc_ok, iter_headers
 from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import METADATA_TOPIC_ID
-from world.env import Env
+from world.env import Disk, Env
 from world.slices import run_in_slices
 
 logger = structlog.get_logger("raft")
 
 _NOTHING_STORED = ElectionState()
+
+
+async def make_place(disk: Disk, directory: str) -> None:
+    """Make the directory of a log that is to begin, durably but for its name. It is never empty:
+    one that is was emptied."""
+    disk.make_dirs(directory)
+    data = partition_metadata.encode(METADATA_TOPIC_ID)
+    await disk.replace(f"{directory}/{names.PARTITION_METADATA}", data)
 
 
 @dataclass(slots=True)
@@ -60,6 +69,7 @@ class MetadataLog:
         self._synced: SyncedOffset
         self._needs_end = 0  # below it something is lost; the synced offset stays there
         self._doubt: str | None = None  # why it is unknown how far the log was durable
+        self._is_bare = False
 
     async def open(self, static: VoterSet, stored: ElectionState = _NOTHING_STORED) -> Opened:
         """Open or create everything. `static`: the configured voters, in force where log and
@@ -69,14 +79,8 @@ class MetadataLog:
         known, so that nobody can give it back.
         """
         disk = self.env.disk
-        if not disk.exists(self.directory) and not self.config.observer:
-            logger.warning(
-                "metadata_log_begins_empty",
-                directory=self.directory,
-                reason="there is none, not even an empty one as `pykraft storage format` makes it; "
-                "if this node was a voter before, its log is lost, and so is what it promised: it "
-                "has to be replaced",
-            )
+        if not self.config.observer:
+            self._look_whether_bare()
         disk.make_dirs(self.directory)
         await disk.sync_dir(self._parent)
         await self.snapshots.load()
@@ -110,6 +114,25 @@ class MetadataLog:
         self._synced.advance(self.log.end_offset)
         await self._synced.sync()
         return Opened(view, history, self._needs_end or None)
+
+    def _look_whether_bare(self) -> None:
+        """A voter whose log went with its directory, or all that was in it, has forgotten what it
+        promised. One of static voters may be new, formatted by another tool; who gets the voters
+        from a log has had something of one when it was told that it is a voter."""
+        disk = self.env.disk
+        self._is_bare = not (disk.exists(self.directory) and disk.list_dir(self.directory))
+        if not self._is_bare:
+            return
+        then = "it has to be replaced"
+        if not self.config.voters:
+            then = "it takes part again once it has all that a leader elected since has"
+            self._doubt = f"{self.directory}: there is nothing in it"
+        logger.warning(
+            "metadata_log_begins_empty",
+            directory=self.directory,
+            reason="there is nothing, not even what `pykraft storage format` leaves; if this node "
+            f"was a voter before, its log is lost, and so is what it promised: {then}",
+        )
 
     async def _durable_end(self) -> int:
         """Open the synced offset; how far the log was durable.
@@ -226,7 +249,8 @@ class MetadataLog:
             return 0
         if alone:
             raise _lost(reason)
-        logger.error("metadata_log_damaged", where=reason, durable_to="unknown")
+        if not self._is_bare:
+            logger.error("metadata_log_damaged", where=reason, durable_to="unknown")
         await self._synced.hold(UNKNOWN_END)
         return UNKNOWN_END
 
@@ -395,4 +419,4 @@ def describe_fetched(data: memoryview, base_offset: int) -> FetchedRecords | Non
     return outline._replace(membership=tuple(membership)) if membership else outline
 
 
-__all__ = ["MetadataLog", "Opened", "SnapshotUnusable", "describe_fetched"]
+__all__ = ["MetadataLog", "Opened", "SnapshotUnusable", "describe_fetched", "make_place"]

@@ -3,6 +3,7 @@ on the disk it is noticed, who gives it back, and when it counts as whole."""
 
 import asyncio
 import os
+import shutil
 from pathlib import Path
 from uuid import UUID
 
@@ -15,9 +16,10 @@ from test_raft_node_membership import Controller, E, ask, quorum_state_of, scene
 from raft import snapshot_writer
 from raft.config import RaftConfig
 from raft.effects import ElectionState
+from raft.events import RequestReceived
 from raft.log_view import UNKNOWN_END
-from raft.messages import BeginEpochRequest, FetchRequest
-from raft.metadata_log import MetadataLog, describe_fetched
+from raft.messages import BeginEpochRequest, FetchRequest, VoteRequest
+from raft.metadata_log import MetadataLog, describe_fetched, make_place
 from raft.snapshots import SnapshotStore
 from raft.synced_offset import NAME
 from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
@@ -38,8 +40,8 @@ OTHERS = {"bootstrap": (("h", 1), ("h", 2))}
 
 def config(**rest):
     return RaftConfig(
-        node_id=1, directory_id=UUID(int=501), cluster_id="c", voters={},
-        advertised=("h", 1), **rest,
+        node_id=1, directory_id=UUID(int=501), cluster_id="c", advertised=("h", 1),
+        **{"voters": {}} | rest,
     )  # fmt: skip
 
 
@@ -60,9 +62,9 @@ def opened(env, static=NOBODY, stored=None, **rest):
 def filled(*bases, voters=()):
     """A disk with these batches, synced, and with the snapshot 0-0 that names `voters`."""
     env = memory_env()
-    env.disk.make_dirs(DIR)
 
     async def fill():
+        await make_place(env.disk, DIR)
         if voters:
             store = SnapshotStore(env, DIR)
             listed = [control.Voter(i, UUID(int=500 + i), (), 0, 1) for i in voters]
@@ -187,6 +189,69 @@ def test_what_quorum_state_may_say_of_a_whole_log(stored, voters):
     assert (found.view.last_epoch, found.needs_end) == (1, None)
 
 
+# Where nothing is left
+
+
+@pytest.mark.parametrize("left", ["nothing", "an empty directory"])
+def test_who_finds_nothing_doesnt_know_what_it_has_promised(left):
+    env = filled(0, voters=(1, 2))
+    env.disk.remove_tree(DIR)
+    if left == "an empty directory":
+        env.disk.make_dirs(DIR)
+    with capture_logs() as logs:
+        _, found = opened(env, **OTHERS)
+    assert [line["event"] for line in logs] == ["metadata_log_begins_empty"]
+    assert (found.view.end, found.needs_end) == (0, UNKNOWN_END)
+    _, found = opened(env, **OTHERS)  # once noticed, it isn't forgotten
+    assert found.needs_end == UNKNOWN_END
+
+
+def test_a_place_that_was_made_is_not_one_that_was_emptied():
+    env = memory_env()
+    asyncio.run(make_place(env.disk, DIR))
+    _, found = opened(env, **OTHERS)
+    assert found.needs_end is None
+
+
+def test_of_static_voters_nothing_tells_it():
+    """One may be new: other tools that format directories leave none for the log."""
+    _, found = opened(memory_env(), TWO, voters={1: ("h", 1), 2: ("h", 2)})
+    assert found.needs_end is None
+
+
+def test_a_voter_whose_log_was_removed_elects_nobody_who_lacks_what_it_had(tmp_path):
+    """Acknowledged by the leader and it alone; the third is behind, and the leader is down."""
+
+    async def tell(cluster):
+        await of_three(cluster)
+        leader = await cluster.leader()
+        behind, robbed = (member for member in cluster.up if member is not leader)
+        await behind.kill()
+        await cluster.append(b"a", b"b")
+        await robbed.kill()
+        await leader.kill()
+        shutil.rmtree(Path(robbed.directory) / "__cluster_metadata-0")
+        for member in (robbed, behind):
+            await member.start()
+        asked, handle = [], robbed.node.core.handle
+
+        def listening(event, now_ms):
+            if isinstance(event, RequestReceived) and isinstance(event.request, VoteRequest):
+                asked.append(event.request)
+            return handle(event, now_ms)
+
+        robbed.node.core.handle = listening
+        await eventually(lambda: len(asked) >= 3)  # three times in vain
+        assert not any(member.node.is_leader for member in cluster.up)
+        await leader.start()
+        await eventually(lambda: not robbed.node.status()["damaged"])
+        await cluster.append(b"c")
+        await cluster.caught_up()
+        assert [member.recorder.state[-3:] for member in cluster.up] == [[b"a", b"b", b"c"]] * 3
+
+    scene(tmp_path, tell, static=False)
+
+
 # Who gives it back
 
 
@@ -256,6 +321,20 @@ class Standalone(Controller):
         await snapshot_writer.write(env, store, zero, 0, [], kraft_version=1, voters=voters)
 
 
+async def of_three(cluster):
+    """Three voters, of which controller 1, the first, was alone at first."""
+    cluster.members = {1: Standalone(cluster, 1)} | {i: Controller(cluster, i) for i in (2, 3)}
+    one = cluster[1]
+    await one.format()
+    await one.start()
+    for other in (cluster[2], cluster[3]):
+        await other.start()
+        await eventually(lambda new=other: len(new.node.voters.ids) == new.node_id - 1)
+        assert await ask(cluster, ApiKey.ADD_RAFT_VOTER, other, one) == (E.none, None)
+    await eventually(lambda: all(m.node.voters.ids == (1, 2, 3) for m in cluster.up))
+    return one
+
+
 def was_cut(files):
     """All after the first batch is gone, and so is the file that would have told."""
     (files / "00000000000000000000.log").write_bytes(_first_batch(files))
@@ -283,15 +362,7 @@ def test_a_former_lonely_controller_leads_nobody_astray(tmp_path, damage):
     """In what is left of its log it is the only voter; and it gets all back from the others."""
 
     async def tell(cluster):
-        cluster.members = {1: Standalone(cluster, 1)} | {i: Controller(cluster, i) for i in (2, 3)}
-        one = cluster[1]
-        await one.format()
-        await one.start()
-        for other in (cluster[2], cluster[3]):
-            await other.start()
-            await eventually(lambda new=other: len(new.node.voters.ids) == new.node_id - 1)
-            assert await ask(cluster, ApiKey.ADD_RAFT_VOTER, other, one) == (E.none, None)
-        await eventually(lambda: all(m.node.voters.ids == (1, 2, 3) for m in cluster.up))
+        one = await of_three(cluster)
         await one.stop()
         await cluster.leader(unlike=1)
         await one.start()

@@ -12,6 +12,7 @@ from net.client import Connection
 from net.handlers import HandlerTable
 from net.server import FeatureView, ListenerConfig, serve
 from raft.config import RaftConfig
+from raft.metadata_log import make_place
 from raft.node import RaftNode
 from raft.voters import ReplicaKey
 from wire import quorum_state
@@ -51,6 +52,8 @@ class Controller(Member):
         )
         self.recorder = Recorder()
         env = real_env(seed=self.node_id)
+        if not Path(self.directory).exists():  # a new disk, formatted
+            await make_place(env.disk, f"{self.directory}/__cluster_metadata-0")
         self.node = RaftNode(env, config, self.directory, self.recorder, on_fatal=self.fatal.append)
         await self.node.start()
         listener = ListenerConfig(name="CONTROLLER", host="127.0.0.1", port=self.port)
