@@ -299,9 +299,10 @@ class Broker:
         await self.producer_ids.close()
         await self.replicas.close()
         await self.lifecycle.close()
+        await self.store.close(self.lifecycle.epoch)
+        # Last, for the listeners are open still: what clients ask the controller is passed on.
         for channel in self._channels:
             channel.close()
-        await self.store.close(self.lifecycle.epoch)
 
     # -- inside --------------------------------------------------------------------------------
 
