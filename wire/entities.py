@@ -15,6 +15,7 @@ def maker(cls: Any) -> Callable[..., Any]:
     """What makes a `cls` of the values of all its fields, in their order; `cls` has no
     `__post_init__`. It comes from a class of the same layout that isn't frozen, and is a `cls`
     before anybody sees it."""
+    assert not hasattr(cls, "__post_init__"), f"{cls.__name__}: it would not be called"
     names = [(field.name, object) for field in fields(cls)]
     twin: Any = make_dataclass(
         cls.__name__, names, bases=cls.__bases__, slots=True, eq=False, repr=False

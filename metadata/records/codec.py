@@ -5,7 +5,7 @@ The frame is three unsigned varints: frame version 1, API key, record version.
 
 import struct
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from metadata.records.decoders import BodyReader, body_reader
@@ -96,7 +96,7 @@ def _read_frame(buffer: bytes | memoryview) -> tuple[int, int, int, int]:
     return numbers[0], numbers[1], numbers[2], position
 
 
-@cache
+@lru_cache(maxsize=256)
 def _reader(api_key: int, version: int) -> BodyReader | None:
     """What reads such a body; None where nobody here knows it."""
     cls = _BY_KEY.get(api_key)

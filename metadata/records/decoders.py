@@ -52,6 +52,10 @@ def _uuid(high: int, low: int) -> UUID:
     return made
 
 
+# The most directories of one partition that are kept for the next that has the same.
+_SHARED_MAX: Final = 8
+
+
 @lru_cache(maxsize=16384)
 def _uuids_of(raw: bytes) -> tuple[UUID, ...]:
     """The same for all directories of a partition's replicas."""
@@ -90,6 +94,8 @@ def _uuids(buffer: Any, position: int) -> tuple[tuple[UUID, ...] | None, int]:
     end = start + 16 * count
     if end > len(buffer):
         raise DecodeError(f"array of {count} in {len(buffer) - start} bytes")
+    if count > _SHARED_MAX:
+        return _uuids_of.__wrapped__(bytes(buffer[start:end])), end
     return _uuids_of(bytes(buffer[start:end])), end
 
 
