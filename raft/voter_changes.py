@@ -106,6 +106,9 @@ def _add(q: Quorum, role: Leader, token: int, request: AddVoterRequest) -> _Refu
             f"node {voter.key.node_id} is a voter already, with directory id "
             f"{_directory(q.voters.key_of(voter.key.node_id))}",
         )
+    refusal = _taken(q, voter)
+    if refusal is not None:
+        return refusal
     role.change = PendingChange(
         token,
         q.now_ms + min(request.timeout_ms, q.config.voter_change_ms),
@@ -133,6 +136,20 @@ def _unreachable(q: Quorum, voter: Voter) -> _Refusal | None:
         return _Refusal(
             ErrorCode.invalid_request, f"a voter must have listener {name}; given: {listed}"
         )
+    return None
+
+
+def _taken(q: Quorum, voter: Voter) -> _Refusal | None:
+    """An address of another voter would answer as a controller does, but as another one."""
+    name = q.config.listener_name
+    address = voter.endpoints[name]
+    for other in q.voters:
+        if other.endpoints.get(name) == address:
+            return _Refusal(
+                ErrorCode.invalid_request,
+                f"{address[0]}:{address[1]} is where {_describe(other.key)} is reached, a voter "
+                f"already; {_describe(voter.key)} needs an address of its own",
+            )
     return None
 
 

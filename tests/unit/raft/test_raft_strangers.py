@@ -1,9 +1,10 @@
 """What strangers send a controller: names without end, brokers as voters, absurd listeners."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kip853_rig import add, answer, caught_up, leading
+from kip853_rig import add, answer, caught_up, leading, voter
 from test_raft_node_membership import ask, scene, upgraded
 
 from net.handlers import Api, HandlerTable
@@ -64,6 +65,17 @@ def test_a_node_that_serves_no_quorum_isnt_added():
     caught_up(core, 4)
     core.tell(VoterProbed(add(core, 4), (0, 1)))
     assert core.q.voters.ids == (1, 2, 3, 4)
+
+
+def test_another_voters_address_is_nobody_elses():
+    """It would answer as a controller does; and nobody would ever reach the new voter."""
+    core = leading()
+    caught_up(core, 4)
+    elsewhere = replace(voter(4), endpoints=core.q.voters.get(2).endpoints)
+    error, message = add(core, elsewhere)
+    assert error is E.invalid_request
+    assert message.startswith("host:9002 is where node 2 with directory id ")
+    assert core.q.voters.ids == (1, 2, 3)
 
 
 def test_a_brokers_listener_is_no_voters(tmp_path):
