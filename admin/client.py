@@ -12,6 +12,7 @@ import grpc
 from admin.errors import from_message, from_rpc_error
 from admin.stubs import admin_pb2 as pb
 from admin.stubs import admin_pb2_grpc
+from wire.addresses import split_target
 from wire.errors import ErrorCode, KafkaError
 from world.env import Env
 from world.real import real_env
@@ -62,11 +63,11 @@ class AdminClient:
         listed = addresses.split(",") if isinstance(addresses, str) else list(addresses)
         self.addresses = [address.strip() for address in listed if address.strip()]
         for address in self.addresses:
-            host, colon, port = address.rpartition(":")
-            if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+            if split_target(address) is None:
                 named = f" of {source}" if source else ""
                 raise KafkaError(
-                    ErrorCode.invalid_request, f"address {address!r}{named}: must be HOST:PORT"
+                    ErrorCode.invalid_request,
+                    f"address {address!r}{named}: must be HOST:PORT, the port from 1 to 65535",
                 )
         if not self.addresses:
             raise KafkaError(

@@ -3,7 +3,6 @@ to messages of the core, and its answers back. Checked here: the cluster id."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from raft.messages import (
 )
 from raft.protocol import MAX_ELEMENTS, directory_of
 from raft.voters import ReplicaKey, Voter
+from wire.addresses import MOST_HOST, is_host
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import fill, millis, response_class, response_module
@@ -27,12 +27,7 @@ from wire.messages import fill, millis, response_class, response_module
 logger = structlog.get_logger("raft")
 _MOST_LISTENERS = 32  # each goes into every VotersRecord, for every voter
 _MOST_NAME = 255
-_MOST_HOST = 255  # RFC 1035 §2.3.4
 _MOST_SHOWN = 80
-# An IPv6 address, or labels of up to 63 characters; `_` is no letter of a host name, but in use.
-_HOST = re.compile(
-    r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(%[\w.-]+)?|[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII
-)
 
 Ask = Callable[[Request, VoterChangeRequest], Later]
 
@@ -139,10 +134,10 @@ def _why_no_endpoints(listeners: Sequence[Any]) -> str | None:
         if end.name in names:
             return f"listener {shown!r} is given twice"
         names[end.name] = None
-        if len(end.host) > _MOST_HOST or not _HOST.fullmatch(end.host):
+        if not is_host(end.host):
             return (
                 f"listener {shown!r}: host {end.host[:_MOST_SHOWN]!r} of {len(end.host)} "
-                f"characters is neither an address nor a host name of up to {_MOST_HOST} characters"
+                f"characters is neither an address nor a host name of up to {MOST_HOST} characters"
             )
         if not 0 < end.port < 65536:
             return f"listener {shown!r}: port {end.port}; 1 to 65535 are allowed"

@@ -14,6 +14,7 @@ from net.errors import NetworkError
 from pykraft.broker_client import EARLIEST, LATEST, BrokerClient, NobodyAnswers
 from pykraft.cli import CommandError, door, listeners
 from pykraft.group_client import Aim, Described, GroupClient
+from wire.addresses import split_target
 from wire.errors import KafkaError
 from world.real import real_env
 
@@ -49,10 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.strip().rpartition(":")
-    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    found = split_target(text)
+    if found is None:
         raise CommandError(f"broker {text!r}: must be HOST:PORT, the port from 1 to 65535")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return found
 
 
 def _asked(options: argparse.Namespace, ask: Callable[[GroupClient], Awaitable[Any]]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 from admin.client import AdminClient
 from pykraft.cli import CommandError, door
 from wire import uuids
+from wire.addresses import split_target
 from wire.errors import ErrorCode, KafkaError
 
 
@@ -108,10 +109,12 @@ def _endpoints(items: list[str] | None) -> dict[str, tuple[str, int]]:
     endpoints = {}
     for item in items or ():
         name, equals, place = item.partition("=")
-        host, colon, port = place.rpartition(":")
-        if not (name and equals and colon and host and port.isascii() and port.isdigit()):
-            raise CommandError(f"--endpoint {item}: must be LISTENER=HOST:PORT")
+        address = split_target(place)
+        if not (name and equals and address):
+            raise CommandError(
+                f"--endpoint {item}: must be LISTENER=HOST:PORT, the port from 1 to 65535"
+            )
         if name in endpoints:
             raise CommandError(f"--endpoint {item}: {name} is given twice")
-        endpoints[name] = (host.removeprefix("[").removesuffix("]"), int(port))
+        endpoints[name] = address
     return endpoints
