@@ -21,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         changing.add_argument(
             "--metadata",
             metavar="VERSION",
+            action="append",
+            default=[],
             help="metadata.version as a release (4.1), a name (4.1-IV1) or a level (27)",
         )
         changing.add_argument("--feature", metavar="NAME=LEVEL", action="append", default=[])
@@ -41,10 +43,12 @@ def _wanted(options: argparse.Namespace) -> dict[str, int]:
         wanted = dict.fromkeys(options.feature, 0)
     else:
         wanted = feature_levels(options.feature)
-        if options.metadata is not None:
+        if options.metadata and METADATA_VERSION in wanted:
+            raise CommandError(f"--metadata and --feature {METADATA_VERSION}: give one of them")
+        for version in options.metadata:
             if METADATA_VERSION in wanted:
-                raise CommandError(f"--metadata and --feature {METADATA_VERSION}: give one of them")
-            wanted[METADATA_VERSION] = metadata_level("--metadata", options.metadata)
+                raise CommandError(f"--metadata {version}: {METADATA_VERSION} is named twice")
+            wanted[METADATA_VERSION] = metadata_level("--metadata", version)
     if not wanted:
         metadata = "" if options.verb == "disable" else " or --metadata"
         raise CommandError(f"nothing to {options.verb}: give --feature{metadata}")

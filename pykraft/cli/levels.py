@@ -28,7 +28,7 @@ def feature_levels(items: Sequence[str]) -> dict[str, int]:
     for item in items:
         name, equals, text = item.partition("=")
         if not (name and equals and text.isascii() and text.isdigit()):
-            raise CommandError(f"--feature {item}: must be NAME=LEVEL, the level a number")
+            raise CommandError(f"--feature {item}: must be NAME=LEVEL, the level a number from 0")
         if name in levels:
             raise CommandError(f"--feature {item}: {name} is named twice")
         levels[name] = int(text)

@@ -165,7 +165,12 @@ REFUSED = [
     (["features", "disable", *DEAD], "nothing to disable: give --feature\n"),
     (["features", "upgrade", "--metadata", "4.x", *DEAD], "--metadata 4.x: must be a release"),
     (["features", "upgrade", "--metadata", "4.9", *DEAD], "; 7 (3.3-IV3) to 29 (4.2-IV1) are"),
-    (["features", "upgrade", "--feature", "x=-1", *DEAD], "--feature x=-1: must be NAME=LEVEL"),
+    (["features", "upgrade", "--feature", "x=-1", *DEAD], "x=-1: must be NAME=LEVEL, the level a "),
+    (["features", "upgrade", "--feature", "x=-1", *DEAD], "a number from 0"),
+    (
+        ["features", "upgrade", "--metadata", "4.1", "--metadata", "4.2", *DEAD],
+        "--metadata 4.2: metadata.version is named twice",
+    ),
     (["features", "downgrade", *TWICE, *TWICE, *DEAD], "named twice"),
     (
         ["features", "downgrade", *TWICE, "--metadata", "4.0", *DEAD],
