@@ -134,6 +134,9 @@ class GroupClient:
 
     async def delete(self, group: str) -> None:
         """Forgets a group without members, and its offsets."""
+        if not group:
+            # Brokers look for one of that name, as some clients of old committed without a name.
+            raise _nameless(group)
 
         async def ask() -> tuple[ErrorCode, None]:
             answer = await self._ask(
@@ -253,7 +256,7 @@ class GroupClient:
         except KafkaError as error:
             if group or error.code is not ErrorCode.invalid_group_id:
                 raise
-            raise KafkaError(error.code, f"group {group!r}: must not be empty") from None
+            raise _nameless(group) from None
 
     async def _all_brokers(self) -> tuple[ErrorCode, list[Broker]]:
         return ErrorCode.none, await self._brokers.brokers()
@@ -328,6 +331,10 @@ class GroupClient:
             for part in topic.partitions
             if part.committed_offset >= 0
         }
+
+
+def _nameless(group: str) -> KafkaError:
+    return KafkaError(ErrorCode.invalid_group_id, f"group {group!r}: must not be empty")
 
 
 def _no_group(group: str) -> KafkaError:

@@ -160,6 +160,7 @@ def test_a_group_without_a_name_is_told_that_it_needs_one(cluster):
     told = "pykraft: INVALID_GROUP_ID: group '': must not be empty\n"
     assert cluster.pykraft("groups", "describe", "", code=1) == told
     assert cluster.pykraft("groups", "reset", "", "--to", "latest", code=1) == told
+    assert cluster.pykraft("groups", "delete", "", code=1) == told
 
 
 def test_a_group_whose_topic_was_deleted_is_there_and_has_nothing_to_go_by(cluster, topic):

@@ -101,6 +101,12 @@ def test_an_offset_beyond_logs_is_refused_with_all_of_them(to, told):
     assert re.search(told, refused.value.message)
 
 
+def test_a_group_without_a_name_is_not_deleted():
+    """Brokers would look for one, and tell that there is none."""
+    with pytest.raises(KafkaError, match="INVALID_GROUP_ID: group '': must not be empty"):
+        asyncio.run(GroupClient(None).delete(""))
+
+
 def test_a_group_of_which_nothing_is_left_to_go_by_is_told_to_name_topics():
     for committed in ((), {0: 7}):
         with pytest.raises(KafkaError, match="g has no committed offsets") as refused:
