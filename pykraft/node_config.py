@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 
 from metadata.configs import NODE, StaticConfig
 from wire import properties
+from wire.addresses import is_host, split_address, split_target
 from wire.errors import DecodeError, ErrorCode, KafkaError
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
@@ -87,11 +88,30 @@ def resembling(name: str) -> str | None:
 
 
 def parse_address(name: str, text: str) -> Address:
-    """`host:port` or `[v6 address]:port`."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    """Where this node listens: no host is every interface, port 0 a free one."""
+    found = split_address(text)
+    if found is None:
         raise invalid(name, text, "must be host:port with a port of 0 to 65535")
-    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+    address = Address(*found)
+    if address.host:
+        check_host(name, text, address)
+    return address
+
+
+def parse_target(name: str, text: str) -> Address:
+    """Where another node is found, which has a host and a port."""
+    found = split_target(text)
+    if found is None:
+        raise invalid(name, text, "must be host:port with a port of 1 to 65535")
+    address = Address(*found)
+    check_host(name, text, address)
+    return address
+
+
+def check_host(name: str, text: str, address: Address) -> None:
+    """KafkaError(INVALID_CONFIG) where nothing has such a host."""
+    if not is_host(address.host):
+        raise invalid(name, text, f"{address.host!r} is neither an address nor a host name")
 
 
 def is_loopback(host: str) -> bool:
@@ -138,7 +158,7 @@ def parse_node_config(values: Mapping[str, str]) -> NodeConfig:
     log_dirs = _log_dirs(static)
     voters = _voters(static["controller.quorum.voters"])
     name = "controller.quorum.bootstrap.servers"
-    bootstrap = tuple(parse_address(name, item) for item in static[name])
+    bootstrap = tuple(_server(name, item) for item in static[name])
     if not voters and not bootstrap:
         rule = f"must name the controllers: id@host:port, …; or set {name} to host:port, …"
         raise invalid("controller.quorum.voters", "", rule)
@@ -197,6 +217,8 @@ def _listeners(setting: str, text: str) -> dict[str, Address]:
         if name in found:
             raise invalid(setting, text, f"the listener {name} is there twice")
         found[name] = Address(host, int(match[3]))
+        if host:
+            check_host(setting, item, found[name])
     return found
 
 
@@ -268,15 +290,22 @@ def _directory(path: str) -> str:
     return str(PurePosixPath(path))
 
 
+def _server(name: str, item: str) -> Address:
+    """One of the controllers to ask."""
+    if "@" in item:
+        raise invalid(name, item, "must be host:port; ids belong into controller.quorum.voters")
+    return parse_target(name, item)
+
+
 def _voters(items: tuple[str, ...]) -> dict[int, Address]:
     voters: dict[int, Address] = {}
     for item in items:
         text, at, address = item.strip().partition("@")
-        if not at or not text.isdigit():
+        if not (at and text.isascii() and text.isdigit()):
             raise invalid("controller.quorum.voters", item, "must be id@host:port")
         if int(text) in voters:
             raise invalid("controller.quorum.voters", item, f"the voter {text} is there twice")
-        place = parse_address("controller.quorum.voters", address)
+        place = parse_target("controller.quorum.voters", address)
         if place in voters.values():
             other = next(voter for voter, taken in voters.items() if taken == place)
             raise invalid("controller.quorum.voters", item, f"voter {other} has the same address")

@@ -103,6 +103,33 @@ BAD = [
         "PLAINTEXT://0.0.0.0:9092",
         "a host that clients can reach",
     ),
+    *(
+        (
+            {"controller_quorum_voters": None, "controller_quorum_bootstrap_servers": f"a:1,{bad}"},
+            "controller.quorum.bootstrap.servers",
+            bad,
+            rule,
+        )
+        for bad, rule in (
+            ("2@h:1", "must be host:port; ids belong into controller.quorum.voters"),
+            ("h/x:1", "'h/x' is neither an address nor a host name"),
+            (":1", "a port of 1 to 65535"),
+            ("h:0", "a port of 1 to 65535"),
+            ("h:²", "a port of 1 to 65535"),
+        )
+    ),
+    ({"controller_quorum_voters": "1@2@h:1"}, "controller.quorum.voters", "2@h:1", "'2@h' is nei"),
+    ({"controller_quorum_voters": "1@:1"}, "controller.quorum.voters", ":1", "of 1 to 65535"),
+    ({"controller_quorum_voters": "1@h:0"}, "controller.quorum.voters", "h:0", "of 1 to 65535"),
+    ({"controller_quorum_voters": "²@h:1"}, "controller.quorum.voters", "²@h:1", "id@host:port"),
+    ({"listeners": "A://1@h:1"}, "listeners", "A://1@h:1", "'1@h' is neither an address nor"),
+    (
+        {"advertised_listeners": "PLAINTEXT://a b:1"},
+        "advertised.listeners",
+        "PLAINTEXT://a b:1",
+        "'a b' is neither an address nor a host name",
+    ),
+    ({"pykraft_metrics_listener": "a@h:1"}, "pykraft.metrics.listener", "a@h:1", "'a@h' is nei"),
     ({"log_dirs": ","}, "log.dirs", "", "must name a directory"),
     ({"log_dirs": "/a,/b,/a"}, "log.dirs", "/a,/b,/a", "/a is there twice"),
     ({"log_dirs": "/a,/b,/.//a/"}, "log.dirs", "/a,/b,/.//a/", "/a is there twice"),
@@ -183,6 +210,17 @@ def test_a_controller_alone():
 def test_a_voter_must_be_a_controller():
     with pytest.raises(KafkaError, match="must have the controller role"):
         config(process_roles="broker", listeners="PLAINTEXT://localhost:9092")
+
+
+def test_a_node_listens_on_every_interface_and_on_free_ports_where_it_is_told_to():
+    made = config(
+        listeners="PLAINTEXT://:0,CONTROLLER://:9093",
+        pykraft_metrics_listener=":0",
+        pykraft_admin_listener="localhost:0",
+    )
+    assert made.broker_listeners[0].bind == made.metrics == Address("", 0)
+    assert made.controller_listener.bind == Address("", 9093)
+    assert made.admin == Address("localhost", 0)
 
 
 def test_a_quorum_found_through_servers():
