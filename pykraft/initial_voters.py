@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from pykraft.node_config import Address, NodeConfig, parse_address
+from pykraft.node_config import Address, NodeConfig, parse_target
 from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
 from wire import uuids
 from wire.errors import DecodeError, ErrorCode, KafkaError
@@ -15,6 +15,8 @@ _RULE = "must be ID@HOST:PORT:DIRECTORY, the directory id as Kafka writes it"
 def parse_initial_controllers(text: str, listener: str) -> VoterSet:
     """`ID@HOST:PORT:DIRECTORY,...`, as Kafka's tool takes it; the same on every node."""
     voters: dict[int, Voter] = {}
+    places: dict[Address, int] = {}
+    directories: dict[UUID, int] = {}
     for item in (part.strip() for part in text.split(",")):
         node_id, at, rest = item.partition("@")
         place, colon, directory = rest.rpartition(":")
@@ -28,9 +30,44 @@ def parse_initial_controllers(text: str, listener: str) -> VoterSet:
             raise _bad(item, _RULE) from None
         if directory_id.int < 100:
             raise _bad(item, f"directory id {directory} is a reserved one")
-        address = parse_address("--initial-controllers", place)
+        if directory_id in directories:
+            other = directories[directory_id]
+            raise _bad(item, f"controller {other} has the same directory id")
+        address = parse_target("--initial-controllers", place)
+        if address in places:
+            raise _bad(item, f"controller {places[address]} has the same address")
+        places[address] = directories[directory_id] = int(node_id)
         voters[int(node_id)] = _voter(int(node_id), directory_id, listener, address)
     return VoterSet(voters.values())
+
+
+def check_own_entry(voters: VoterSet, config: NodeConfig) -> str | None:
+    """A note on what `voters` say of this node, where it is odd but can be meant, as Kafka's tool
+    takes it; KafkaError where no quorum can work so."""
+    own, listener = voters.get(config.node_id), config.controller_listener
+    if own is None:
+        if listener is None:
+            return None
+        ids = ", ".join(map(str, voters.ids))
+        return (
+            f"--initial-controllers names controllers {ids}, not this one, {config.node_id}: it "
+            "observes their quorum until it is added to it"
+        )
+    if listener is None:
+        raise KafkaError(
+            ErrorCode.invalid_config,
+            f"Invalid --initial-controllers: it names node {config.node_id}, this one, which must "
+            "have the controller role to vote",
+        )
+    host, port = own.endpoints[config.controller_listener_name]
+    told = listener.advertised
+    if port == told.port:
+        return None
+    return (
+        f"--initial-controllers has this node, {config.node_id}, at {Address(host, port)}, but its "
+        f"listener {listener.name} is at {told}: unless something leads from there to here, the "
+        "other controllers don't reach it"
+    )
 
 
 def standalone(config: NodeConfig, directory_id: UUID) -> VoterSet:

@@ -20,7 +20,7 @@ from pykraft import storage_format
 from pykraft.cli import CommandError
 from pykraft.cli.levels import feature_levels, metadata_level
 from pykraft.cli.server import read_config
-from pykraft.initial_voters import parse_initial_controllers, standalone
+from pykraft.initial_voters import check_own_entry, parse_initial_controllers, standalone
 from pykraft.node_config import NodeConfig
 from pykraft.node_files import new_cluster_id
 from raft.peers import KRAFT_VERSION
@@ -74,6 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _format(options: argparse.Namespace) -> int:
     config = read_config(options.config)
     voters = _initial_voters(options, config)
+    note = check_own_entry(voters, config) if voters is not None else None
     levels = _levels(options, dynamic=voters is not None)
     cluster_id = options.cluster_id or new_cluster_id()
     if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
@@ -111,6 +112,8 @@ def _format(options: argparse.Namespace) -> int:
         )
     if voters is not None:
         print(f"kraft.version 1, voters {', '.join(map(str, voters.ids))}")
+        if note is not None:
+            print(f"note: {note}")
     elif len(config.voters) > 1:
         print(
             "note: with static voters (kraft.version 0) a controller that lost its disk can't be "

@@ -53,6 +53,9 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "node.properties").write_text(NODE.format(data=tmp_path / "data"))
     dynamic = NODE.replace("quorum.voters=1@", "quorum.bootstrap.servers=")
     (tmp_path / "dynamic.properties").write_text(dynamic.format(data=tmp_path / "data"))
+    broker = dynamic.replace("broker,controller", "broker")
+    broker = broker.replace(",CONTROLLER://localhost:9093", "")
+    (tmp_path / "broker.properties").write_text(broker.format(data=tmp_path / "data"))
     (tmp_path / "nodisk.properties").write_text(NODE.format(data="/proc/nope"))
     typo = NODE.format(data="d").replace("process.roles", "process.role")
     (tmp_path / "typo.properties").write_text(typo)
@@ -68,6 +71,7 @@ FORMAT = ("storage", "format", "--config", "node.properties")
 DYNAMIC = ("storage", "format", "--config", "dynamic.properties")
 ALTER = ("configs", "alter", "--topic", "t", *DEAD)
 ID = "MkU3OEVBNTcwNTJENDM2Qg"
+ID2 = "NkU3OEVBNTcwNTJENDM2Qw"
 TWICE = ("--feature", "metadata.version=25")
 REFUSED = [
     (["topics", "list"], "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster"),
@@ -128,6 +132,15 @@ REFUSED = [
     ([*DYNAMIC, "--initial-controllers", f"1@h:1:{ID},1@h:2:{ID}"], "1 is there twice"),
     ([*DYNAMIC, "--initial-controllers", f"1@h:1:{'A' * 22}"], "is a reserved one"),
     ([*DYNAMIC, "--initial-controllers", f"1@h:0x1:{ID}"], "must be host:port"),
+    ([*DYNAMIC, "--initial-controllers", f"1@h:0:{ID}"], "h:0 for --initial-controllers: must be"),
+    ([*DYNAMIC, "--initial-controllers", f"1@:1:{ID}"], "a port of 1 to 65535"),
+    ([*DYNAMIC, "--initial-controllers", f"1@2@h:1:{ID}"], "'2@h' is neither an address nor a"),
+    ([*DYNAMIC, "--initial-controllers", f"1@h:1:{ID},2@h:1:{ID2}"], "1 has the same address"),
+    ([*DYNAMIC, "--initial-controllers", f"1@h:1:{ID},2@h:2:{ID}"], "1 has the same directory id"),
+    (
+        [*FORMAT[:-1], "broker.properties", "--initial-controllers", f"1@h:1:{ID}"],
+        "it names node 1, this one, which must have the controller role to vote",
+    ),
     ([*DYNAMIC, "--standalone", "--feature", "kraft.version=0"], "1 with --standalone"),
     ([*DYNAMIC, "--no-initial-controllers", "--feature", "kraft.version=1"], "else 0"),
     (
@@ -421,6 +434,25 @@ def test_a_quorum_begins_as_it_was_formatted(here, capsys, options, voters):
     assert [(v.key.node_id, v.endpoints["CONTROLLER"]) for v in found] == voters
     meta = meta_properties.decode((here / "data/meta.properties").read_bytes(), "meta")
     assert found.contains(ReplicaKey(1, meta.directory_id))
+
+
+@pytest.mark.parametrize(
+    ("config", "controllers", "note"),
+    [
+        ("dynamic", f"1@h:9093:{ID}", None),
+        ("dynamic", f"2@h:9093:{ID}", "note: --initial-controllers names controllers 2, not this "),
+        ("dynamic", f"1@h:9094:{ID}", "this node, 1, at h:9094, but its listener CONTROLLER is at"),
+        ("broker", f"2@h:9093:{ID}", None),
+    ],
+)
+def test_what_the_initial_controllers_say_of_this_node_may_be_odd(
+    here, capsys, config, controllers, note
+):
+    """Kafka's tool takes it, and it can be meant."""
+    arguments = ["--config", f"{config}.properties", "--initial-controllers", controllers]
+    assert cli.main(["storage", "format", "--cluster-id", "c", *arguments]) == 0
+    told = capsys.readouterr().out
+    assert note in told if note else "note" not in told
 
 
 def test_who_is_its_only_voter_is_told_that_it_joins_nobody(here, capsys):
