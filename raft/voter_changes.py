@@ -23,7 +23,7 @@ from raft.messages import (
 from raft.roles import Leader, PendingChange
 from raft.serving import leader_error
 from raft.state import Quorum
-from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter
+from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, nothing_committed
 from wire.errors import ErrorCode
 from wire.uuids import to_text
 
@@ -62,10 +62,7 @@ def _not_yet(q: Quorum, role: Leader) -> _Refusal | None:
     if role.change is not None:
         return _Refusal(ErrorCode.request_timed_out, "another change of the voters is under way")
     if not role.committed_in_epoch:
-        return _Refusal(
-            ErrorCode.request_timed_out,
-            f"the leader has committed nothing of its epoch {q.epoch} yet",
-        )
+        return _Refusal(ErrorCode.request_timed_out, nothing_committed(q.epoch))
     return None
 
 

@@ -14,6 +14,7 @@ from uuid import UUID
 from wire import control
 
 MAX_KRAFT_VERSION = 1
+_NOTHING_COMMITTED = "the leader has committed nothing of its epoch {} yet"
 
 
 class ReplicaKey(NamedTuple):
@@ -38,6 +39,18 @@ class Voter:
     endpoints: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     min_kraft_version: int = 0
     max_kraft_version: int = 0
+
+
+def nothing_committed(epoch: int) -> str:
+    """Why a leader that has just been elected changes no voters: nothing was begun."""
+    return _NOTHING_COMMITTED.format(epoch)
+
+
+def says_nothing_committed(message: str) -> bool:
+    """Whether it is `nothing_committed` of some epoch, and nothing else."""
+    before, after = _NOTHING_COMMITTED.split("{}")
+    epoch = message.removeprefix(before).removesuffix(after)
+    return epoch.isascii() and epoch.isdigit() and message == f"{before}{epoch}{after}"
 
 
 class VoterSet:

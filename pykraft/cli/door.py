@@ -51,6 +51,11 @@ def _on_wait(addresses: Sequence[str], source: str, reason: str) -> None:
             f"{', '.join(addresses)} ({source}) answers, but not in gRPC: a controller's "
             "pykraft.admin.listener is meant, not a listener for Kafka clients or metrics"
         )
+    tell_waiting(reason)
+
+
+def tell_waiting(reason: str) -> None:
+    """Tells a person, not a script, why a command waits."""
     if sys.stderr.isatty():
         print(f"pykraft: waiting: {reason}", file=sys.stderr)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
 from typing import Any
 
 from admin.client import AdminClient
-from pykraft.cli import CommandError, door
+from pykraft.cli import CommandError, door, listeners
+from raft.voters import says_nothing_committed
 from wire import uuids
 from wire.addresses import split_target
 from wire.errors import ErrorCode, KafkaError
+
+_PAUSE_S = 0.1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,15 +63,44 @@ def _add_voter(options: argparse.Namespace) -> int:
     with door.client(options) as admin:
         directory = options.directory or _directory_of(admin, options.id, "observers")
         endpoints = _endpoints(options.endpoint) or _registered(admin, options.id)
-        admin.add_voter(options.id, directory, endpoints)
+        _ask(
+            options,
+            lambda left_ms: admin.add_voter(options.id, directory, endpoints, timeout_ms=left_ms),
+        )
     return _done(options, directory, "is a voter")
 
 
 def _remove_voter(options: argparse.Namespace) -> int:
     with door.client(options) as admin:
         directory = options.directory or _directory_of(admin, options.id, "voters")
-        admin.remove_voter(options.id, directory)
+        _ask(options, lambda left_ms: admin.remove_voter(options.id, directory, timeout_ms=left_ms))
     return _done(options, directory, "is no voter any more")
+
+
+def _ask(options: argparse.Namespace, change: Callable[[int], None]) -> None:
+    """Has the leader change the voters, in the milliseconds that are left.
+
+    One that has just been elected refuses that before it begins anything: it alone is asked again,
+    since any other refusal may be of a change that is committed in the end.
+    """
+    left_ms = listeners.timeout_ms(options)
+    deadline_s = time.monotonic() + left_ms / 1000
+    told = ""
+    while True:
+        try:
+            change(left_ms)
+            return
+        except KafkaError as refused:
+            left_ms = round((deadline_s - time.monotonic() - _PAUSE_S) * 1000)
+            again = refused.code is ErrorCode.request_timed_out and says_nothing_committed(
+                refused.message
+            )
+            if not again or left_ms <= 0:
+                raise
+            if refused.message != told:
+                told = refused.message
+                door.tell_waiting(told)
+        time.sleep(_PAUSE_S)
 
 
 def _done(options: argparse.Namespace, directory: str, what: str) -> int:

@@ -24,11 +24,11 @@ from pykraft.local_cluster import LocalCluster, plan
 from pykraft.ports import free_ports
 from pykraft.storage_format import BOOTSTRAP_SNAPSHOT
 from raft.quorum import MAX_EPOCH
-from raft.voters import ReplicaKey, voter_set_of
+from raft.voters import ReplicaKey, nothing_committed, voter_set_of
 from wire import meta_properties, quorum_state
 from wire.batch import decode_records, iter_headers
 from wire.control import decode_control, voters_of
-from wire.errors import KafkaError
+from wire.errors import ErrorCode, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY, EXIT_CANNOT_LISTEN, EXIT_NO_EPOCH_LEFT
 from wire.quorum_state import QuorumState
 
@@ -378,6 +378,69 @@ def test_a_voter_is_never_looked_for_among_the_observers():
         quorum._directory_of(Known(), 2, "observers")
     with pytest.raises(cli.CommandError, match=r"none of the observers \(3\) has id 7"):
         quorum._directory_of(Known(), 7, "observers")
+
+
+class Leader:
+    """A client of a leader that refuses changes of the voters, each time as `refusals` say next."""
+
+    def __init__(self, *refusals):
+        self.refusals = list(refusals)
+        self.left_ms = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_): ...
+
+    def add_voter(self, node_id, directory, endpoints, *, timeout_ms):
+        self.left_ms.append(timeout_ms)
+        if self.refusals:
+            raise self.refusals.pop(0)
+
+    def remove_voter(self, node_id, directory, *, timeout_ms):
+        self.add_voter(node_id, directory, {}, timeout_ms=timeout_ms)
+
+
+NEW_LEADER = KafkaError(ErrorCode.request_timed_out, nothing_committed(7))
+VOTER = ("4", "--directory", ID)
+CHANGES = [
+    ["quorum", "add-voter", *VOTER, "--endpoint", "CONTROLLER=h:1"],
+    ["quorum", "remove-voter", *VOTER],
+]
+
+
+@pytest.mark.parametrize("arguments", CHANGES, ids=lambda one: one[1])
+def test_a_leader_that_has_just_been_elected_is_asked_again(monkeypatch, capsys, arguments):
+    leader = Leader(NEW_LEADER, NEW_LEADER)
+    monkeypatch.setattr(door, "client", lambda options: leader)
+    assert cli.main(arguments) == 0
+    assert len(leader.left_ms) == 3
+    assert 30_000 == leader.left_ms[0] > leader.left_ms[1] > leader.left_ms[2]
+    # For no longer than the command has.
+    leader.refusals = [NEW_LEADER] * 100
+    assert cli.main([*arguments, "--timeout", "0.5"]) == 1
+    assert len(leader.refusals) > 90
+    assert "REQUEST_TIMED_OUT: the leader has committed nothing of" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", CHANGES, ids=lambda one: one[1])
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (ErrorCode.request_timed_out, "another change of the voters is under way"),
+        (ErrorCode.request_timed_out, f"no answer: {nothing_committed(7)}"),
+        (ErrorCode.request_timed_out, f"{nothing_committed(7)}: and more"),
+        (ErrorCode.request_timed_out, ""),
+        (ErrorCode.network_exception, nothing_committed(7)),
+    ],
+)
+def test_a_change_of_the_voters_that_may_have_begun_is_not_asked_for_again(
+    monkeypatch, arguments, code, message
+):
+    leader = Leader(KafkaError(code, message))
+    monkeypatch.setattr(door, "client", lambda options: leader)
+    assert cli.main(arguments) == 1
+    assert len(leader.left_ms) == 1
 
 
 class TwoBrokers:

@@ -24,7 +24,7 @@ from raft import effects as fx
 from raft.effects import ElectionState
 from raft.events import RequestAbandoned, RequestFailed, Resign, UpgradeKraftVersion
 from raft.messages import BeginEpochRequest, EndEpochRequest
-from raft.voters import ReplicaKey, Voter
+from raft.voters import ReplicaKey, Voter, says_nothing_committed
 from wire.errors import ErrorCode
 
 TIMED_OUT = ErrorCode.request_timed_out
@@ -42,6 +42,19 @@ def upgraded(core):
 
 
 # The leader's own record
+
+
+def test_a_refusal_by_a_leader_that_has_committed_nothing_can_be_told_from_others():
+    """The command line asks again after it, and after no other of that code."""
+    core = later_leader()
+    for refusal in (add(core, 4), remove(core, 2)):
+        assert refusal == (TIMED_OUT, "the leader has committed nothing of its epoch 2 yet")
+        assert says_nothing_committed(refusal[1])
+    commit(core, 2)
+    add(core, 4)
+    error, message = remove(core, 2)
+    assert error is TIMED_OUT
+    assert not says_nothing_committed(message)
 
 
 def test_the_first_leader_writes_the_bootstrap_set_into_the_log():
