@@ -299,10 +299,12 @@ class Broker:
         await self.producer_ids.close()
         await self.replicas.close()
         await self.lifecycle.close()
-        await self.store.close(self.lifecycle.epoch)
-        # Last, for the listeners are open still: what clients ask the controller is passed on.
-        for channel in self._channels:
-            channel.close()
+        try:
+            await self.store.close(self.lifecycle.epoch)
+        finally:
+            # Last, for the listeners are open still: what clients ask the controller is passed on.
+            for channel in self._channels:
+                channel.close()
 
     # -- inside --------------------------------------------------------------------------------
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, NamedTuple
 
-from sortedcontainers import SortedDict
-
 from net.client import Connection
 from net.errors import ConnectFailed, NetworkError, RequestTimedOut, UnsupportedVersion
 from wire.errors import ErrorCode, KafkaError
@@ -18,7 +16,6 @@ from world.env import Env
 Build = Callable[[int, Any], Any]
 
 _NOT_THE_ONE = (ErrorCode.not_controller, ErrorCode.not_leader_or_follower)
-_NOBODY = "no active controller is known"
 _CONNECT_TIMEOUT_MS = 5_000
 _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 500
@@ -49,11 +46,6 @@ class ControllerChannel:
     `endpoint` says who that is, None while nobody is known; `endpoint_changed` must be called when
     its answer changes. One that is elected again counts as another: it may have lost its power
     and know nothing of what it was asked. `retries` counts attempts that had to be repeated.
-
-    Requests leave in the order in which they came, those that wait for a controller first: of two
-    changes of one thing the later is the one that lasts. Once a connection has brought an answer of
-    an active controller, the next leaves before the last is answered; until then, or one that is
-    just becoming active would refuse the earlier and accept the later, the first leaves alone.
     """
 
     def __init__(self, env: Env, endpoint: Callable[[], Endpoint | None], client_id: str) -> None:
@@ -66,11 +58,6 @@ class ControllerChannel:
         self._attempted: Endpoint | None = None
         self._changed = asyncio.Event()
         self._left: dict[Connection, asyncio.TimerHandle] = {}
-        # Those that are to be sent, by number, each with the event that says that it is the first.
-        self._line: SortedDict[int, asyncio.Event] = SortedDict()
-        self._numbers = 0
-        self._proven: Connection | None = None  # to one that is active, as it has shown
-        self._reason = _NOBODY  # why whoever was first could ask none
         self._closed = False
         self.retries = 0
 
@@ -106,8 +93,6 @@ class ControllerChannel:
             self._left[connection].cancel()
             self._end_left(connection)
         self._changed.set()
-        for turn in self._line.values():
-            turn.set()
 
     def _end_left(self, connection: Connection) -> None:
         del self._left[connection]
@@ -128,26 +113,11 @@ class ControllerChannel:
         isn't one. Raises ControllerUnreachable after `timeout_ms`, or sooner where there was
         nobody to ask for `reach_ms`; UnsupportedVersion where the controller lacks the API.
         """
-        self._numbers += 1
-        number = self._numbers
-        try:
-            return await self._request(number, api_key, build, timeout_ms, max_version, reach_ms)
-        finally:
-            self._step_out(number)
-
-    async def _request(
-        self,
-        number: int,
-        api_key: int,
-        build: Build,
-        timeout_ms: int,
-        max_version: int | None,
-        reach_ms: int | None,
-    ) -> Any:
         clock = self._env.clock
         began_ms = alone_ms = clock.now_ms()
         deadline_ms = began_ms + timeout_ms
         backoff_ms = _FIRST_BACKOFF_MS
+        reason = "no active controller is known"
         code = ErrorCode.not_controller
         while not self._closed:
             now_ms = clock.now_ms()
@@ -156,72 +126,39 @@ class ControllerChannel:
                 left_ms = min(left_ms, alone_ms + reach_ms - now_ms)
             if left_ms <= 0:
                 break
-            turn = self._line_up(number)
-            if not turn.is_set():
-                await _wait(turn, left_ms)
-                continue
             changed = self._changed
             connection = None
             try:
                 connection = await self._connected(left_ms)
-                if connection is None:
-                    self._reason = _NOBODY
-                else:
-                    if self._proven is connection:
-                        self._step_out(number)  # the next has its turn once this is written
+                if connection is not None:
                     left_ms = max(1, deadline_ms - clock.now_ms())
                     within = _within(build, left_ms)
                     answer = await connection.call(
                         api_key, within, left_ms, max_version=max_version
                     )
                     if not _is_refusal(answer):
-                        self._proven = connection
                         return answer
-                    self._proven = None
-                    self._reason = f"node {self._node()} is not the active controller"
+                    reason = f"node {self._node()} is not the active controller"
             except UnsupportedVersion:
                 raise
             except NetworkError as error:
-                self._reason = str(error)
+                reason = str(error)
                 self._drop()
                 if isinstance(error, RequestTimedOut):
                     code = ErrorCode.request_timed_out
                 if connection is not None:
                     alone_ms = clock.now_ms()
             self.retries += 1
-            self._line_up(number)
             pause_ms = backoff_ms * (0.5 + self._env.chance.random() / 2)
             backoff_ms = min(2 * backoff_ms, _LAST_BACKOFF_MS)
             await _wait(changed, min(pause_ms, max(0, deadline_ms - clock.now_ms())))
         waited_ms = clock.now_ms() - began_ms
-        if self._closed:
-            raise ControllerUnreachable("this node is stopping", code)
         if code is ErrorCode.not_controller:
             raise ControllerUnreachable(
                 f"no active controller answered within {waited_ms} ms (is a majority of the "
-                f"controllers running?): {self._reason}"
+                f"controllers running?): {reason}"
             )
-        raise ControllerUnreachable(f"no answer within {waited_ms} ms: {self._reason}", code)
-
-    def _line_up(self, number: int) -> asyncio.Event:
-        """A place in the line, by its number, for a request that has none; set once it is first."""
-        turn: asyncio.Event | None = self._line.get(number)
-        if turn is None:
-            turn = self._line[number] = asyncio.Event()
-            self._call_first()
-        return turn
-
-    def _step_out(self, number: int) -> None:
-        if self._line.pop(number, None) is not None:
-            self._call_first()
-
-    def _call_first(self) -> None:
-        """An earlier one that comes back takes its place again; who was first then waits."""
-        for place, turn in enumerate(self._line.values()[:2]):
-            if place == 0:
-                turn.set()
-            else:
-                turn.clear()
+        raise ControllerUnreachable(f"no answer within {waited_ms} ms: {reason}", code)
 
     async def _connected(self, timeout_ms: int) -> Connection | None:
         """A living connection to the present controller; None if nobody is it.

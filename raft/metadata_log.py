@@ -16,7 +16,7 @@ from raft.config import DIRECTORY, RaftConfig
 from raft.effects import ElectionState
 from raft.log_view import UNKNOWN_END, LogView
 from raft.messages import NO_LEADER, FetchedRecords
-from raft.snapshots import SnapshotStore, SnapshotUnusable
+from raft.snapshots import SUFFIX, SnapshotStore, SnapshotUnusable
 from raft.synced_offset import SyncedOffset
 from raft.voter_history import VoterHistory
 from raft.voter_records import read_history, records_in
@@ -116,11 +116,16 @@ class MetadataLog:
         return Opened(view, history, self._needs_end or None)
 
     def _look_whether_bare(self) -> None:
-        """A voter whose log went with its directory, or all that was in it, has forgotten what it
-        promised. One of static voters may be new, formatted by another tool; who gets the voters
+        """A voter whose log went with its directory, or all of it that counts, has forgotten what
+        it promised. One of static voters may be new, formatted by another tool; who gets the voters
         from a log has had something of one when it was told that it is a voter."""
         disk = self.env.disk
-        self._is_bare = not (disk.exists(self.directory) and disk.list_dir(self.directory))
+        left = disk.list_dir(self.directory) if disk.exists(self.directory) else []
+        self._is_bare = not any(
+            name in (names.PARTITION_METADATA, synced_offset.NAME)
+            or name.endswith((names.LOG, SUFFIX))
+            for name in left
+        )
         if not self._is_bare:
             return
         then = "it has to be replaced"
@@ -141,12 +146,15 @@ class MetadataLog:
         durable, wherever it lies: only at the log's very end may something be torn.
         """
         if not synced_offset.exists(self.env.disk, self.directory):
-            end = await self._sound_end(0)
+            # Doubted from the file's first moment on: this start may be cut short.
+            end = UNKNOWN_END if self._doubt is not None else await self._sound_end(0)
             await synced_offset.create(self.env.disk, self.directory, end)
         self._synced = synced = SyncedOffset(self.env.disk, self.directory)
         if synced.is_known:
             return synced.offset
-        if not synced.is_readable:
+        if self._doubt is not None:
+            pass  # since just now
+        elif not synced.is_readable:
             self._doubt = (
                 f"{synced.path} has no sound slot, so it isn't known how far the log was durable "
                 "(without the file, all that is sound in the log is taken for all that was there)"

@@ -103,7 +103,7 @@ def _add(q: Quorum, role: Leader, token: int, request: AddVoterRequest) -> _Refu
             f"node {voter.key.node_id} is a voter already, with directory id "
             f"{_directory(q.voters.key_of(voter.key.node_id))}",
         )
-    refusal = _taken(q, voter)
+    refusal = _taken(q, role, voter)
     if refusal is not None:
         return refusal
     role.change = PendingChange(
@@ -136,18 +136,27 @@ def _unreachable(q: Quorum, voter: Voter) -> _Refusal | None:
     return None
 
 
-def _taken(q: Quorum, voter: Voter) -> _Refusal | None:
-    """An address of another voter would answer as a controller does, but as another one."""
+def _taken(q: Quorum, role: Leader, voter: Voter) -> _Refusal | None:
+    """An address at which another voter lives would answer as a controller does, but as another
+    one. That of a dead one may have got a new node."""
     name = q.config.listener_name
     address = voter.endpoints[name]
     for other in q.voters:
-        if other.endpoints.get(name) == address:
+        if other.endpoints.get(name) == address and _lives(q, role, other.key.node_id):
             return _Refusal(
                 ErrorCode.invalid_request,
                 f"{address[0]}:{address[1]} is where {_describe(other.key)} is reached, a voter "
                 f"already; {_describe(voter.key)} needs an address of its own",
             )
     return None
+
+
+def _lives(q: Quorum, role: Leader, node_id: int) -> bool:
+    """Whether a voter is this leader, or has fetched from it of late."""
+    if node_id == q.node_id:
+        return True
+    last_fetch_ms = role.voters[node_id].last_fetch_ms
+    return last_fetch_ms >= 0 and last_fetch_ms > q.now_ms - q.config.fetch_timeout_ms
 
 
 def _remove(q: Quorum, role: Leader, token: int, request: RemoveVoterRequest) -> _Refusal | None:

@@ -159,66 +159,6 @@ def test_a_controller_is_told_to_answer_before_its_caller_gives_up():
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("refusals", [0, 3])
-def test_who_waited_for_a_controller_is_heard_in_the_order_of_coming(refusals):
-    """Also where it is only becoming active; and who comes then comes last."""
-
-    async def main():
-        env = real_env(1)
-        asked, done = [], []
-
-        def accept(request):
-            code = ErrorCode.none
-            asked.append(request.entity().generation_id)
-            if len(asked) <= refusals:
-                code = ErrorCode.not_controller
-            else:
-                done.append(asked[-1])
-            cls = response_class(ApiKey.HEARTBEAT, request.api_version)
-            return fill(cls, throttle_time=millis(0), error_code=code)
-
-        table = HandlerTable([Api(ApiKey.HEARTBEAT, 0, 4, accept)])
-        server = await serve(env, ListenerConfig(name="CONTROLLER", host=HOST, port=0), table)
-        now = [None]
-        channel = ControllerChannel(env, lambda: now[0], "tester")
-
-        def ask(number):
-            def build(version, module):
-                return module.HeartbeatRequest(group_id="g", generation_id=number, member_id="m")
-
-            return asyncio.ensure_future(channel.request(ApiKey.HEARTBEAT, build, 20_000))
-
-        waiting = [ask(number) for number in range(15)]
-        for _ in range(3):  # each with another wait behind it
-            await asyncio.wait(waiting, timeout=0.03)
-        now[0] = Endpoint(101, HOST, server.port, 1)
-        waiting += [ask(number) for number in range(15, 20)]
-        channel.endpoint_changed()
-        await asyncio.gather(*waiting)
-        assert done == list(range(20))
-        assert channel.retries >= refusals
-        channel.close()
-        await server.close()
-
-    asyncio.run(main())
-
-
-def test_who_waits_in_the_line_hears_at_once_that_the_node_stops():
-    async def main():
-        channel = ControllerChannel(real_env(1), lambda: None, "tester")
-        waiting = [
-            asyncio.ensure_future(channel.request(ApiKey.HEARTBEAT, build, 600_000))
-            for _ in range(5)
-        ]
-        await asyncio.wait(waiting, timeout=0.03)
-        channel.close()
-        for one in waiting:
-            with pytest.raises(ControllerUnreachable, match="this node is stopping"):
-                await one
-
-    asyncio.run(main())
-
-
 def test_a_controller_that_hangs_costs_its_caller_no_more_than_its_time():
     async def main():
         env = real_env(1)

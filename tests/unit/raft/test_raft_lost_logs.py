@@ -13,7 +13,7 @@ from raft_rig import eventually
 from structlog.testing import capture_logs
 from test_raft_node_membership import Controller, E, ask, quorum_state_of, scene
 
-from raft import snapshot_writer
+from raft import snapshot_writer, synced_offset
 from raft.config import RaftConfig
 from raft.effects import ElectionState
 from raft.events import RequestReceived
@@ -78,6 +78,14 @@ def filled(*bases, voters=()):
 
     asyncio.run(fill())
     return env
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def killed(*_):
+    raise Killed
 
 
 def spoil(env, place):
@@ -192,17 +200,31 @@ def test_what_quorum_state_may_say_of_a_whole_log(stored, voters):
 # Where nothing is left
 
 
-@pytest.mark.parametrize("left", ["nothing", "an empty directory"])
+@pytest.mark.parametrize("left", ["nothing", "an empty directory", "quorum-state"])
 def test_who_finds_nothing_doesnt_know_what_it_has_promised(left):
     env = filled(0, voters=(1, 2))
     env.disk.remove_tree(DIR)
-    if left == "an empty directory":
+    if left != "nothing":
         env.disk.make_dirs(DIR)
+    if left == "quorum-state":
+        asyncio.run(env.disk.replace(f"{DIR}/{left}", b"{}"))
     with capture_logs() as logs:
         _, found = opened(env, **OTHERS)
     assert [line["event"] for line in logs] == ["metadata_log_begins_empty"]
     assert (found.view.end, found.needs_end) == (0, UNKNOWN_END)
     _, found = opened(env, **OTHERS)  # once noticed, it isn't forgotten
+    assert found.needs_end == UNKNOWN_END
+
+
+def test_a_start_that_is_cut_short_leaves_the_doubt(monkeypatch):
+    """Killed between any two of its steps: the first thing that it writes says so already."""
+    env = memory_env()
+    with monkeypatch.context() as patch:
+        patch.setattr(synced_offset.SyncedOffset, "__init__", killed)
+        with pytest.raises(Killed):
+            opened(env, **OTHERS)
+    assert NAME in env.disk.list_dir(DIR)
+    _, found = opened(env, **OTHERS)
     assert found.needs_end == UNKNOWN_END
 
 

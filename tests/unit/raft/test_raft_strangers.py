@@ -76,6 +76,12 @@ def test_another_voters_address_is_nobody_elses():
     assert error is E.invalid_request
     assert message.startswith("host:9002 is where node 2 with directory id ")
     assert core.q.voters.ids == (1, 2, 3)
+    for _ in range(core.q.config.fetch_timeout_ms // 100 + 1):  # 2 is silent, and perhaps no more
+        core.fetch_from(3, 3, 1)
+        core.fetch_from(4, 3, 1)
+        core.pass_ms(100)
+    core.tell(VoterProbed(add(core, elsewhere), (0, 1)))
+    assert core.q.voters.ids == (1, 2, 3, 4)
 
 
 def test_a_brokers_listener_is_no_voters(tmp_path):
