@@ -1,6 +1,7 @@
 RULE = "a leader takes a slow replica out of the ISR without asking the controller"
 CAUGHT_BY = (
     "nothing is committed under min.insync.replicas",
+    "committed never changes",
     "committed is in the log of every replica in sync",
     "a leader has all that was committed",
     "acknowledged records are kept",
