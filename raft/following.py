@@ -33,6 +33,7 @@ from raft.voters import MembershipRecord, OffsetAndEpoch, ReplicaKey
 from wire.errors import ErrorCode
 
 _NAMELESS = ReplicaKey(-1)
+_BEYOND = 2**62  # an offset that no log reaches
 _RESIGNED = (
     ErrorCode.not_leader_or_follower,
     ErrorCode.broker_not_available,
@@ -63,7 +64,9 @@ def fetch(q: Quorum) -> None:
     # A node that misses part of its log counts for nothing, so it fetches without a name.
     key = q.key if q.needs_end is None else _NAMELESS
     request: FetchRequest | FetchSnapshotRequest
-    if download is not None and download.leader_id == peer_id:
+    if _asks_for_end(q, role):
+        request = FetchRequest(key, q.epoch, _BEYOND, q.epoch, 0, q.high_watermark)
+    elif download is not None and download.leader_id == peer_id:
         request = FetchSnapshotRequest(key, q.epoch, download.snapshot, download.position)
     else:
         lost = not isinstance(role, Follower) or role.lost
@@ -154,23 +157,50 @@ def on_fetch_response(
         return
     _heard_leader(q, role)
     slot.next_at_ms = q.now_ms
-    if response.diverging is not None:
+    if request.offset == _BEYOND:
+        slot.leader_end = UNKNOWN_END if response.diverging is None else response.diverging.offset
+    elif response.diverging is not None:
         _truncate(q, role, response.diverging)
     elif response.snapshot is not None:
         _begin_download(q, role, response.snapshot)
     else:
         if response.records is not None:
             _append(q, slot, response.records)
-        elif q.needs_end == UNKNOWN_END and request.offset == q.log.end:
-            # Whatever we have promised, a leader that was elected since has it, and we have all
-            # that it has: we miss no more. (Its high watermark wouldn't do: it may yet count on
-            # what we told it of before.)
-            q.needs_end = q.log.end
-            q.heal()
-            q.emit(SyncLog())  # it is written down with it
         offset = min(q.log.end, response.high_watermark)
         if offset > q.high_watermark:
             q.advance_high_watermark(offset)
+        _look_whether_enough(q, slot, response.high_watermark)
+
+
+# A log that misses nobody knows how much
+
+
+def _asks_for_end(q: Quorum, role: Unattached | Follower) -> bool:
+    """A fetch from where no log reaches is answered with the place where the leader's ends."""
+    return (
+        q.needs_end == UNKNOWN_END
+        and isinstance(role, Follower)
+        and role.has_fetched
+        and not role.lost
+        and role.slot.leader_end is None
+    )
+
+
+def _look_whether_enough(q: Quorum, slot: FetchSlot, high_watermark: int) -> None:
+    """Say up to where our log was lost, if the leader shows it.
+
+    Whatever we have promised, to this leader or to one before it, is in its log, if there is none
+    of a later epoch; that we might have forgotten one, too, where quorum-state is lost. What it
+    commits of later appends shows that there is none: a majority followed it since we ask, without
+    us. (Of two voters, the other is in every majority.) Its high watermark as such wouldn't do: it
+    may yet count on what we told it of before.
+    """
+    end = slot.leader_end
+    if q.needs_end != UNKNOWN_END or end is None or q.log.end < end:
+        return
+    if high_watermark > end or len(q.voters) <= 2:
+        q.needs_end = end
+        q.heal()
 
 
 def _on_fetch_error(q: Quorum, peer_id: int, slot: FetchSlot, error: ErrorCode) -> None:

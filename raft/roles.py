@@ -13,11 +13,13 @@ class FetchSlot:
     """The one Fetch or FetchSnapshot that may be in flight, and when the next may go out.
 
     `next_at_ms` None: not before something else (a sync, a frozen snapshot) has happened.
+    `leader_end`: where this leader's log ended when we asked, as one in doubt does once.
     """
 
     next_at_ms: int | None
     in_flight: FetchRequest | FetchSnapshotRequest | None = None
     peer_id: int = -1
+    leader_end: int | None = None
 
 
 @dataclass(slots=True)

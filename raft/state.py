@@ -32,6 +32,7 @@ from raft.effects import (
     HighWatermarkAdvanced,
     LeaderChanged,
     PersistQuorumState,
+    SyncLog,
     VotersInForce,
 )
 from raft.log_view import LogView
@@ -332,6 +333,7 @@ class Quorum:
             return
         self.needs_end = None
         self.wait_to_stand()
+        self.emit(SyncLog())  # it is written down with it
 
     def _switch(self, role: Role) -> None:
         assert type(role) in _TRANSITIONS[type(self.role)], (self.role, role)

@@ -100,10 +100,10 @@ class Outcome:
 
 
 _COUNTED = (
-    "elections", "crashes", "damages", "truncations", "snapshots written", "snapshots fetched",
-    "cuts", "reads confirmed", "resignations", "records committed", "changes answered",
-    "changes refused", "voters added", "voters removed", "voters moved", "disks replaced",
-    "kraft upgrades", "voter sets undone",
+    "elections", "crashes", "damages", "robberies", "truncations", "snapshots written",
+    "snapshots fetched", "cuts", "reads confirmed", "resignations", "records committed",
+    "changes answered", "changes refused", "voters added", "voters removed", "voters moved",
+    "disks replaced", "kraft upgrades", "voter sets undone",
 )  # fmt: skip
 
 
@@ -387,11 +387,17 @@ class RaftWorld:
             member.boot()
 
     def _damage(self, member: SimulatedMember) -> None:
-        """Spoil durable records of a member: of one at a time, and never of a lonely one."""
+        """Spoil durable records of a member, or take its log: of one at a time, and never of a
+        lonely one."""
         if not self.operator.bears_one_more():
             return
         self.kill(member, power=True)
-        if member.core is None:
+        if member.core is None and self.chance.random() < 0.4:
+            # A vote that is forgotten may be given twice where a majority needs not all others.
+            sets = [one.voters for one in self.members.values()]
+            member.disk.rob(keep_election=max(map(len, sets)) > 4)
+            self.counts["robberies"] += 1
+        elif member.core is None:
             member.disk.damage(self.chance)
             self.counts["damages"] += 1
 

@@ -1,8 +1,8 @@
 """The disk of one simulated quorum member: what is durable, and what a crash may take.
 
 Fault budget, per kind: a crash takes any suffix of the unsynced records, and a quorum-state
-write under way; damage takes synced records too, and a lost disk everything, of a minority of every
-voter set in force.
+write under way; damage takes synced records too, a robbery the whole log, and a lost disk
+everything, of a minority of every voter set in force.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from raft.effects import ElectionState
-from raft.log_view import LogView
+from raft.log_view import UNKNOWN_END, LogView
 from raft.voters import MembershipRecord, OffsetAndEpoch, VoterSet
 
 
@@ -50,6 +50,7 @@ class RaftDisk:
         self.truncations = 0
         self.snapshots: list[Snapshot] = []  # by id
         self.needs_end = 0
+        self.robbed = False
         self.part: tuple[OffsetAndEpoch, int, Snapshot] | None = None
 
     @property
@@ -149,13 +150,31 @@ class RaftDisk:
         self._cut(end)
         self.synced_end = self.end
 
+    def rob(self, *, keep_election: bool) -> None:
+        """The log's directory is gone, or all that is in it but the file quorum-state."""
+        self.needs_end = max(self.needs_end, self.synced_end)
+        self.robbed = True
+        self.bootstrap = None
+        self.start = self.synced_end = 0
+        self.entries, self.snapshots = [], []
+        if not keep_election:
+            self.election = ElectionState()
+
+    def know(self) -> None:
+        """What was lost with the directory is back."""
+        if self.robbed:
+            self.robbed, self.needs_end = False, 0
+
     def recover(self) -> tuple[LogView, int | None]:
-        """What a starting node finds: its log's outline, and the old end if it was damaged."""
+        """What a starting node finds: its log's outline, and the old end if it was damaged, as
+        far as it can tell."""
         self.synced_end = self.end
         if self.snapshots and self.snapshots[-1].snapshot_id.offset > self.end:
             self.restart(self.snapshots[-1].snapshot_id)
         needs_end = self.needs_end if self.needs_end > self.end else None
-        if needs_end is None:
+        if self.robbed:
+            needs_end = UNKNOWN_END
+        elif needs_end is None:
             self.needs_end = 0
         epochs: list[tuple[int, int]] = []
         for index, entry in enumerate(self.entries):

@@ -210,6 +210,8 @@ class SimulatedMember:
 
     def _sync(self, effect: fx.SyncLog | None = None) -> None:
         """One fsync at a time; appends that come while it runs are covered by the next."""
+        if self.core is not None and self.core.state.needs_end is None:
+            self.disk.know()
         if self.sync_running or self.disk.synced_end >= self.disk.end:
             return
         self.sync_running = True

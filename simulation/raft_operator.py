@@ -115,7 +115,7 @@ class Operator:
         member = self.world.members.get(key.node_id)
         if member is None or key in self.world.lost:
             return True
-        damaged = bool(member.disk.needs_end)
+        damaged = member.disk.robbed or bool(member.disk.needs_end)
         return damaged or (member.core is not None and member.core.state.needs_end is not None)
 
     def _replace_a_disk(self) -> None:

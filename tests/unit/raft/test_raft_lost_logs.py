@@ -15,7 +15,7 @@ from test_raft_node_membership import Controller, E, ask, quorum_state_of, scene
 
 from raft import snapshot_writer, synced_offset
 from raft.config import RaftConfig
-from raft.effects import ElectionState
+from raft.effects import ElectionState, SyncLog
 from raft.events import RequestReceived
 from raft.log_view import UNKNOWN_END
 from raft.messages import BeginEpochRequest, FetchRequest, VoteRequest
@@ -35,6 +35,7 @@ LOG = f"{DIR}/00000000000000000000.log"
 NOBODY = VoterSet(())
 ALONE = VoterSet.static({1: ("h", 1)}, "CONTROLLER")
 TWO = VoterSet.static({1: ("h", 1), 2: ("h", 2)}, "CONTROLLER")
+LOAD = b"load"
 OTHERS = {"bootstrap": (("h", 1), ("h", 2))}
 
 
@@ -266,10 +267,11 @@ def test_a_voter_whose_log_was_removed_elects_nobody_who_lacks_what_it_had(tmp_p
         await eventually(lambda: len(asked) >= 3)  # three times in vain
         assert not any(member.node.is_leader for member in cluster.up)
         await leader.start()
-        await eventually(lambda: not robbed.node.status()["damaged"])
-        await cluster.append(b"c")
+        await under_load(cluster, lambda: not robbed.node.status()["damaged"])
         await cluster.caught_up()
-        assert [member.recorder.state[-3:] for member in cluster.up] == [[b"a", b"b", b"c"]] * 3
+        first, *others = [member.recorder.state for member in cluster.up]
+        assert first[first.index(b"a") :][:3] == [b"a", b"b", LOAD]
+        assert others == [first] * 2
 
     scene(tmp_path, tell, static=False)
 
@@ -311,22 +313,93 @@ def test_others_are_asked_for_a_snapshot_too():
 # When it is whole
 
 
-def test_a_voter_that_misses_nobody_knows_how_much_is_whole_when_it_has_all_of_the_leaders():
+def in_doubt(**rest):
+    """A voter that follows leader 2 of epoch 7, whose log has a record at 4, committed."""
+    core = Core(log=log((3, 4)), stored=ElectionState(3), needs_end=UNKNOWN_END, **rest)
+    core.ask(BeginEpochRequest(None, 2, 7))
+    core.fetched(records=records(4, (7, 1)), high_watermark=5)
+    core.sync()
+    return core
+
+
+def asked_for_end(core):
+    """The fetch under way is from where no log reaches, without our name, in the last epoch."""
+    request = core.q.role.slot.in_flight
+    if request.offset == core.q.log.end:
+        return False
+    assert request.offset == 2**62
+    assert (request.replica, request.last_epoch) == (ReplicaKey(-1), core.q.epoch)
+    return True
+
+
+def test_a_voter_that_misses_nobody_knows_how_much_takes_no_part():
     core = Core(log=log((3, 4)), stored=ElectionState(3), needs_end=UNKNOWN_END)
     assert not core.ask(vote(2, 4, (50, 3))).granted
     core.pass_ms(10_000)
     assert core.role == "Unattached"
-    core.ask(BeginEpochRequest(None, 2, 7))
-    core.fetched(records=records(4, (4, 1)), high_watermark=5)
-    core.sync()
-    assert core.q.high_watermark == 5
-    assert core.q.needs_end == UNKNOWN_END
-    assert core.sent(FetchRequest)[0][1].replica == ReplicaKey(-1)
-    core.fetched()
+
+
+def test_it_is_whole_when_the_leader_commits_what_it_appended_since_it_was_asked_for_its_end():
+    """Though more comes with every fetch, and never an answer without records."""
+    core = in_doubt()
+    assert asked_for_end(core)
+    core.fetched(diverging=OffsetAndEpoch(7, 7), high_watermark=9)
+    for offset in (5, 6, 7):
+        assert not asked_for_end(core)
+        core.fetched(records=records(offset, (7, 1)), high_watermark=7)
+        core.sync()
+        assert core.q.needs_end == UNKNOWN_END, "it has not all that it may have promised"
+    core.fetched(records=records(8, (7, 1)), high_watermark=8)
     assert core.q.needs_end is None
+    assert core.of(SyncLog), "it is written down"
+    core.sync()
     assert core.sent(FetchRequest)[0][1].replica == key(1)
     core.pass_ms(2_100)
     assert core.role == "Prospective"
+
+
+def test_it_is_whole_only_when_what_it_fetched_back_is_durable():
+    core = in_doubt()
+    core.fetched(diverging=OffsetAndEpoch(6, 7), high_watermark=5)
+    core.fetched(records=records(5, (7, 2)), high_watermark=7)
+    assert core.q.needs_end == 6
+    core.sync()
+    assert core.q.needs_end is None
+
+
+def test_another_leader_is_asked_again():
+    """The one before may have been deposed already when it told its end."""
+    core = in_doubt()
+    core.fetched(diverging=OffsetAndEpoch(5, 7), high_watermark=5)
+    core.ask(BeginEpochRequest(None, 3, 8))
+    core.fetched(high_watermark=-1)
+    assert asked_for_end(core)
+    core.fetched(diverging=OffsetAndEpoch(6, 8), high_watermark=6)
+    core.fetched(records=records(5, (8, 1)), high_watermark=6)
+    core.sync()
+    assert core.q.needs_end == UNKNOWN_END
+    core.fetched(records=records(6, (8, 1)), high_watermark=7)
+    core.sync()
+    assert core.q.needs_end is None
+
+
+def test_of_two_voters_the_other_has_all_that_was_promised():
+    core = in_doubt(voters=2)
+    core.fetched(diverging=OffsetAndEpoch(6, 7), high_watermark=5)
+    assert core.q.needs_end == UNKNOWN_END
+    core.fetched(records=records(5, (7, 1)), high_watermark=5)
+    core.sync()
+    assert core.q.needs_end is None
+
+
+def test_an_end_that_is_not_told_is_not_asked_for_again_and_again():
+    core = in_doubt()
+    core.fetched(high_watermark=5)
+    for offset in range(5, 9):
+        assert not asked_for_end(core)
+        core.fetched(records=records(offset, (7, 1)), high_watermark=offset + 1)
+        core.sync()
+    assert core.q.needs_end == UNKNOWN_END
 
 
 class Standalone(Controller):
@@ -341,6 +414,20 @@ class Standalone(Controller):
         zero = OffsetAndEpoch(0, 0)
         store = SnapshotStore(env, directory)
         await snapshot_writer.write(env, store, zero, 0, [], kraft_version=1, voters=voters)
+
+
+async def under_load(cluster, done):
+    """Changes without any pause until `done`."""
+
+    async def load():
+        while True:
+            await cluster.append(LOAD)
+
+    loading = asyncio.ensure_future(load())
+    await eventually(done)
+    loading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await loading
 
 
 async def of_three(cluster):
@@ -394,8 +481,7 @@ def test_a_former_lonely_controller_leads_nobody_astray(tmp_path, damage):
         assert quorum_state_of(one).leader_id in (2, 3)
         damage(Path(one.directory) / "__cluster_metadata-0")
         await one.start()
-        await eventually(lambda: not one.node.status()["damaged"])
-        await cluster.append(b"c")
+        await under_load(cluster, lambda: not one.node.status()["damaged"])
         await cluster.caught_up()
         assert one.node.voters.ids == (1, 2, 3)
         assert not any(member.fatal for member in cluster.up)
