@@ -142,8 +142,8 @@ class ControllerChannel:
             except UnsupportedVersion:
                 raise
             except NetworkError as error:
+                # Others may wait on the same connection; it ends by itself if the peer is silent.
                 reason = str(error)
-                self._drop()
                 if isinstance(error, RequestTimedOut):
                     code = ErrorCode.request_timed_out
                 if connection is not None:

@@ -243,6 +243,30 @@ def test_who_asked_one_that_does_not_answer_in_time_is_told_that_it_may_answer_y
     asyncio.run(main())
 
 
+def test_who_gives_up_takes_the_connection_from_nobody():
+    async def main():
+        env = real_env(1)
+        may_answer = asyncio.Event()
+
+        async def slow(request):
+            await may_answer.wait()
+            return answer(request)
+
+        table = HandlerTable([Api(ApiKey.HEARTBEAT, 0, 4, slow)])
+        server = await serve(env, ListenerConfig(name="CONTROLLER", host=HOST, port=0), table)
+        channel = ControllerChannel(env, lambda: Endpoint(101, HOST, server.port, 1), "tester")
+        patient = asyncio.ensure_future(channel.request(ApiKey.HEARTBEAT, build, 20_000))
+        with pytest.raises(ControllerUnreachable):
+            await channel.request(ApiKey.HEARTBEAT, build, 100)
+        may_answer.set()
+        assert (await patient).error_code is ErrorCode.none
+        assert (channel.retries, server.counters.connections) == (1, 1)
+        channel.close()
+        await server.close()
+
+    asyncio.run(main())
+
+
 def test_an_attempt_that_fails_after_its_callers_gave_up_is_not_reported():
     async def main():
         reported = []
