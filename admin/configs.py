@@ -10,6 +10,7 @@ from admin.stubs import admin_pb2 as pb
 from metadata.configs import NODE, TOPIC, Source, effective_topic_config
 from metadata.image import BROKER_RESOURCE, TOPIC_RESOURCE, MetadataImage
 from wire.errors import ErrorCode, KafkaError
+from wire.numbers import INT32_MAX, whole_number
 
 _SOURCES: dict[int, pb.ConfigSource] = {
     TOPIC_RESOURCE: pb.CONFIG_SOURCE_TOPIC,
@@ -107,7 +108,7 @@ def _check_resource(image: MetadataImage, kind: int, name: str) -> pb.KafkaError
     if kind == TOPIC_RESOURCE and image.topic(name) is None:
         return unknown_topic(name)
     if kind == BROKER_RESOURCE and name:
-        if not (name.isascii() and name.isdigit() and len(name) <= 10):
+        if whole_number(name, INT32_MAX) is None:
             return message_of(
                 ErrorCode.invalid_request,
                 f"broker {name!r}: a broker id, or nothing for the default of all brokers",

@@ -21,6 +21,7 @@ from metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
 from metadata.records import ConfigRecord, Record
 from wire.errors import ErrorCode, KafkaError
 from wire.hot.alter_configs import ConfigsResponse, ResourceOutcome
+from wire.numbers import INT32_MAX, whole_number
 
 _NONE = ErrorCode.none
 _MAX_VALUE_LENGTH = 32_767  # Kafka's limit for a string in a record
@@ -57,7 +58,7 @@ def check_resource(context: Context, resource: Resource) -> None:
 def _check_broker(context: Context, name: str) -> None:
     if not name:
         return
-    if not name.isascii() or not name.isdigit():
+    if whole_number(name, INT32_MAX) is None:
         raise KafkaError(
             ErrorCode.invalid_request,
             f"Broker name {name!r} is not a broker id, nor empty for the default of all",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from metadata.image import METADATA_VERSION, MetadataImage
+from wire.numbers import whole_number
 
 DEFAULT_METADATA_VERSION: Final = 25
 """What `storage format` finalises unless told otherwise: 4.0-IV3."""
@@ -93,8 +94,9 @@ def level_name(level: int) -> str:
 def level_of(text: str) -> int | None:
     """The metadata.version level of a name such as `4.0-IV3`, of a release such as `4.0` (its
     newest level), or of a number; None where it is none of these."""
-    if text.isdigit():
-        return int(text)
+    number = whole_number(text)
+    if number is not None:
+        return number
     by_name = {name: level for level, name in _LEVEL_NAMES.items()}
     if text in by_name:
         return by_name[text]

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from spark_audit.files import AuditError
+from wire.numbers import whole_number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,9 +92,10 @@ def _master_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _offset(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    offset = whole_number(text)
+    if offset is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no offset: a whole number from 0 on")
-    return int(text)
+    return offset
 
 
 def _time(text: str) -> int:
@@ -294,7 +296,8 @@ def _resource(key: str) -> str:
     from spark_audit.settings import CONFIG_RESOURCES
 
     number, _, name = key.partition(":")
-    kind = CONFIG_RESOURCES.get(int(number), number) if number.isdigit() else number
+    code = whole_number(number)
+    kind = number if code is None else CONFIG_RESOURCES.get(code, number)
     return f"{kind}:{'(default)' if not name or name[0] == ' ' else ''}{name}"
 
 

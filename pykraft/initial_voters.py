@@ -8,6 +8,7 @@ from pykraft.node_config import Address, NodeConfig, parse_target
 from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
 from wire import uuids
 from wire.errors import DecodeError, ErrorCode, KafkaError
+from wire.numbers import INT32_MAX, whole_number
 
 _RULE = "must be ID@HOST:PORT:DIRECTORY, the directory id as Kafka writes it"
 
@@ -18,11 +19,12 @@ def parse_initial_controllers(text: str, listener: str) -> VoterSet:
     places: dict[Address, int] = {}
     directories: dict[UUID, int] = {}
     for item in (part.strip() for part in text.split(",")):
-        node_id, at, rest = item.partition("@")
+        number, at, rest = item.partition("@")
         place, colon, directory = rest.rpartition(":")
-        if not (at and colon and node_id.isascii() and node_id.isdigit()):
+        node_id = whole_number(number, INT32_MAX)
+        if not (at and colon) or node_id is None:
             raise _bad(item, _RULE)
-        if int(node_id) in voters:
+        if node_id in voters:
             raise _bad(item, f"controller {node_id} is there twice")
         try:
             directory_id = uuids.from_text(directory)
@@ -36,8 +38,8 @@ def parse_initial_controllers(text: str, listener: str) -> VoterSet:
         address = parse_target("--initial-controllers", place)
         if address in places:
             raise _bad(item, f"controller {places[address]} has the same address")
-        places[address] = directories[directory_id] = int(node_id)
-        voters[int(node_id)] = _voter(int(node_id), directory_id, listener, address)
+        places[address] = directories[directory_id] = node_id
+        voters[node_id] = _voter(node_id, directory_id, listener, address)
     return VoterSet(voters.values())
 
 

@@ -17,12 +17,13 @@ from metadata.configs import NODE, StaticConfig
 from wire import properties
 from wire.addresses import is_host, split_address, split_target
 from wire.errors import DecodeError, ErrorCode, KafkaError
+from wire.numbers import INT32_MAX, whole_number
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _SERVED_PROTOCOLS = ("PLAINTEXT",)
 _EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _ALIKE = 0.85  # a letter or two of a name
-_LISTENER = re.compile(r"^([A-Za-z0-9_-]+)://(.*):(-?\d+)$")
+_LISTENER = re.compile(r"^([A-Za-z0-9_-]+)://(.*):(\d{1,5})$", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +212,7 @@ def _listeners(setting: str, text: str) -> dict[str, Address]:
         if not item:
             continue
         match = _LISTENER.match(item)
-        if match is None or not 0 <= int(match[3]) <= 65535:
+        if match is None or int(match[3]) > 65535:
             raise invalid(setting, item, "must be NAME://host:port with a port of 0 to 65535")
         name, host = match[1].upper(), match[2].removeprefix("[").removesuffix("]")
         if name in found:
@@ -301,15 +302,16 @@ def _voters(items: tuple[str, ...]) -> dict[int, Address]:
     voters: dict[int, Address] = {}
     for item in items:
         text, at, address = item.strip().partition("@")
-        if not (at and text.isascii() and text.isdigit()):
+        node_id = whole_number(text, INT32_MAX)
+        if not at or node_id is None:
             raise invalid("controller.quorum.voters", item, "must be id@host:port")
-        if int(text) in voters:
+        if node_id in voters:
             raise invalid("controller.quorum.voters", item, f"the voter {text} is there twice")
         place = parse_target("controller.quorum.voters", address)
         if place in voters.values():
             other = next(voter for voter, taken in voters.items() if taken == place)
             raise invalid("controller.quorum.voters", item, f"voter {other} has the same address")
-        voters[int(text)] = place
+        voters[node_id] = place
     return voters
 
 

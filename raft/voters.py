@@ -12,6 +12,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from wire import control
+from wire.numbers import whole_number
 
 MAX_KRAFT_VERSION = 1
 _NOTHING_COMMITTED = "the leader has committed nothing of its epoch {} yet"
@@ -50,7 +51,7 @@ def says_nothing_committed(message: str) -> bool:
     """Whether it is `nothing_committed` of some epoch, and nothing else."""
     before, after = _NOTHING_COMMITTED.split("{}")
     epoch = message.removeprefix(before).removesuffix(after)
-    return epoch.isascii() and epoch.isdigit() and message == f"{before}{epoch}{after}"
+    return whole_number(epoch) is not None and message == f"{before}{epoch}{after}"
 
 
 class VoterSet:

@@ -7,6 +7,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from wire.numbers import integer
+
 METADATA_DIRECTORY = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"^(\d{20})\.log$")
 _SNAPSHOT = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
@@ -140,8 +142,7 @@ class LogDirectory:
 
     @property
     def node_id(self) -> int | None:
-        text = self.properties.get("node.id", self.properties.get("broker.id", ""))
-        return int(text) if text.lstrip("-").isdigit() else None
+        return integer(self.properties.get("node.id", self.properties.get("broker.id", "")))
 
 
 def files_at(path: str) -> Files:

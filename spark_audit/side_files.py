@@ -7,6 +7,7 @@ import json
 from spark_audit.files import LogDirectory
 from spark_audit.findings import Finding
 from spark_audit.scan import LogScan
+from wire.numbers import integer
 
 EPOCH_FILE = "leader-epoch-checkpoint"
 QUORUM_STATE = "quorum-state"
@@ -35,10 +36,10 @@ def _rows(text: str) -> list[tuple[int, int]] | str:
         return f"{shown} for {len(rows)} rows"
     parsed = []
     for row in rows:
-        parts = row.split()
-        if len(parts) != 2 or not all(part.lstrip("-").isdigit() for part in parts):
+        numbers = [integer(part) for part in row.split()]
+        if len(numbers) != 2 or numbers[0] is None or numbers[1] is None:
             return f"row {row!r} is not an epoch and an offset"
-        parsed.append((int(parts[0]), int(parts[1])))
+        parsed.append((numbers[0], numbers[1]))
     return parsed
 
 

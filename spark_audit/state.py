@@ -10,6 +10,7 @@ from spark_audit.findings import UNREADABLE, Finding
 from spark_audit.replay import Limit
 from spark_audit.session import Runner
 from spark_audit.verify import DirectoryAudit, Progress, audit_directory
+from wire.numbers import integer
 
 
 def parse_time(text: str) -> int:
@@ -17,8 +18,9 @@ def parse_time(text: str) -> int:
 
     Raises ValueError.
     """
-    if text.lstrip("-").isdigit():
-        return int(text)
+    number = integer(text)
+    if number is not None:
+        return number
     when = datetime.fromisoformat(text)
     if when.tzinfo is None:
         when = when.replace(tzinfo=UTC)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from wire.numbers import INT32_MAX, whole_number
+
 LOG = ".log"
 INDEX = ".index"
 TIME_INDEX = ".timeindex"
@@ -24,9 +26,7 @@ def segment_file(base_offset: int, suffix: str) -> str:
 def base_offset_of(name: str, suffix: str) -> int | None:
     """The offset in the name of a segment's file with exactly this suffix, else None."""
     digits = name[: -len(suffix)]
-    if name.endswith(suffix) and len(digits) == 20 and digits.isascii() and digits.isdigit():
-        return int(digits)
-    return None
+    return whole_number(digits) if name.endswith(suffix) and len(digits) == 20 else None
 
 
 def partition_dir(topic: str, partition: int) -> str:
@@ -36,10 +36,10 @@ def partition_dir(topic: str, partition: int) -> str:
 def parse_partition_dir(name: str) -> tuple[str, int] | None:
     """(topic, partition) of a live partition directory's name, else None."""
     topic, dash, digits = name.rpartition("-")
-    if not dash or not topic or not digits.isascii() or not digits.isdigit():
+    partition = whole_number(digits, INT32_MAX)
+    if not dash or not topic or partition is None:
         return None
-    partition = int(digits)
-    if partition_dir(topic, partition) != name or partition > 2**31 - 1:
+    if partition_dir(topic, partition) != name:
         return None
     return topic, partition
 

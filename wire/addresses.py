@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from wire.numbers import whole_number
+
 MOST_HOST = 255  # RFC 1035 §2.3.4
 # An IPv6 address, or labels of up to 63 characters; `_` is no letter of a host name, but in use.
 _HOST = re.compile(
@@ -18,11 +20,11 @@ def is_host(text: str) -> bool:
 
 def split_address(text: str) -> tuple[str, int] | None:
     """Host, which may be empty or anything, and port, 0 to 65535; None where it is none such."""
-    host, colon, port = text.strip().rpartition(":")
-    # No port has more digits, and of very long numbers int() raises.
-    if not (colon and port.isascii() and port.isdigit() and len(port) <= 5 and int(port) < 65536):
+    host, colon, digits = text.strip().rpartition(":")
+    port = whole_number(digits, 65535)
+    if not colon or port is None:
         return None
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host.removeprefix("[").removesuffix("]"), port
 
 
 def split_target(text: str) -> tuple[str, int] | None:

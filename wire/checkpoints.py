@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from wire.errors import DamagedFile
+from wire.numbers import integer
 
 TopicPartition = tuple[str, int]
 
@@ -45,10 +46,10 @@ def _entries(data: bytes, path: str, width: int) -> list[tuple[int, list[str]]]:
 
 
 def _integer(text: str, path: str, position: int) -> int:
-    digits = text[1:] if text.startswith("-") else text
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+    number = integer(text)
+    if number is None:
         raise DamagedFile(path, position, f"{text!r} is not a number")
-    return int(text)
+    return number
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:

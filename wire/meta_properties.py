@@ -7,6 +7,7 @@ from uuid import UUID
 
 from wire import properties
 from wire.errors import DamagedFile, DecodeError
+from wire.numbers import INT32_MAX, whole_number
 from wire.uuids import from_text, is_reserved, to_text
 
 
@@ -45,7 +46,8 @@ def decode(data: bytes, path: str) -> MetaProperties:
     if version != "1":
         raise DamagedFile(path, 0, f"version {version!r}, only 1 is supported")
     node_text = values.get("node.id", "").strip()
-    if not (node_text.isascii() and node_text.isdigit()) or int(node_text) >= 1 << 31:
+    node_id = whole_number(node_text, INT32_MAX)
+    if node_id is None:
         raise DamagedFile(path, 0, f"node.id is {node_text!r}, not a number from 0 on")
     if "cluster.id" not in values:
         raise DamagedFile(path, 0, "no cluster.id")
@@ -59,4 +61,4 @@ def decode(data: bytes, path: str) -> MetaProperties:
             raise DamagedFile(path, 0, f"directory.id: {error}") from error
         if is_reserved(directory_id):
             raise DamagedFile(path, 0, f"directory.id {to_text(directory_id)} is reserved")
-    return MetaProperties(cluster_id, int(node_text), directory_id)
+    return MetaProperties(cluster_id, node_id, directory_id)

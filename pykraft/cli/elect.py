@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from pykraft.cli import CommandError, door
+from wire.numbers import INT32_MAX, whole_number
 
 NOT_NEEDED = "ELECTION_NOT_NEEDED"
 
@@ -26,9 +27,10 @@ def _elect(options: argparse.Namespace) -> int:
     partitions: dict[str, list[int]] = {}
     for item in options.partitions:
         topic, colon, number = item.rpartition(":")
-        if not colon or not topic or not number.isdigit():
+        partition = whole_number(number, INT32_MAX)
+        if not colon or not topic or partition is None:
             raise CommandError(f"{item}: must be TOPIC:PARTITION")
-        partitions.setdefault(topic, []).append(int(number))
+        partitions.setdefault(topic, []).append(partition)
     with door.client(options) as admin:
         results = admin.elect_leaders(partitions or None, unclean=options.verb == "unclean")
     if options.json:

@@ -16,6 +16,7 @@ from pykraft.cli import CommandError, door, listeners
 from pykraft.group_client import Aim, Described, GroupClient
 from wire.addresses import split_target
 from wire.errors import KafkaError
+from wire.numbers import INT32_MAX, whole_number
 from world.real import real_env
 
 _NAMED = {"earliest": EARLIEST, "latest": LATEST}
@@ -198,20 +199,20 @@ def _reset(options: argparse.Namespace) -> int:
 
 def _topic(text: str) -> tuple[str, list[int] | None]:
     name, colon, listed = text.partition(":")
-    parts = listed.split(",") if colon else []
-    if not name or not all(part.isascii() and part.isdigit() for part in parts):
+    numbers = [whole_number(part, INT32_MAX) for part in (listed.split(",") if colon else [])]
+    partitions = {number for number in numbers if number is not None}
+    if not name or None in numbers:
         raise CommandError(f"--topic {text!r}: must be TOPIC or TOPIC:P,P,… with partition numbers")
-    if not colon:
-        return name, None
-    return name, sorted({int(part) for part in parts})
+    return name, sorted(partitions) if colon else None
 
 
 def _where(text: str) -> tuple[int, bool]:
     """A timestamp or, with True, an offset."""
     if text in _NAMED:
         return _NAMED[text], False
-    if text.isascii() and text.isdigit():
-        return int(text), True
+    offset = whole_number(text)
+    if offset is not None:
+        return offset, True
     try:
         at = datetime.fromisoformat(text)
     except ValueError:

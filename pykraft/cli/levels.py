@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from metadata.features import SUPPORTED, describe_level, level_of
 from metadata.image import METADATA_VERSION
 from pykraft.cli import CommandError
+from wire.numbers import whole_number
 
 
 def metadata_level(option: str, text: str) -> int:
@@ -27,9 +28,10 @@ def feature_levels(items: Sequence[str]) -> dict[str, int]:
     levels: dict[str, int] = {}
     for item in items:
         name, equals, text = item.partition("=")
-        if not (name and equals and text.isascii() and text.isdigit()):
+        level = whole_number(text)
+        if not (name and equals) or level is None:
             raise CommandError(f"--feature {item}: must be NAME=LEVEL, the level a number from 0")
         if name in levels:
             raise CommandError(f"--feature {item}: {name} is named twice")
-        levels[name] = int(text)
+        levels[name] = level
     return levels
