@@ -30,6 +30,9 @@ NOUNS = {
 }
 
 
+_GIVEN = "_given"
+
+
 class CommandError(Exception):
     """A refusal that a user can act on: one line saying what, why and what is allowed."""
 
@@ -44,8 +47,30 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+class _Once(argparse.Action):
+    """Stores a value, and refuses another: of two the last would win without a word."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        given: frozenset[str] = getattr(namespace, _GIVEN, frozenset())
+        if option_string is not None and self.dest in given:
+            raise argparse.ArgumentError(self, "it is given twice")
+        setattr(namespace, _GIVEN, given | {self.dest})
+        setattr(namespace, self.dest, values)
+
+
 class _Parser(argparse.ArgumentParser):
     """Its verbs' parsers are of this class, too."""
+
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.register("action", None, _Once)
+        self.register("action", "store", _Once)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What the parser of a verb doesn't know is its own to refuse, with its own usage: those

@@ -177,6 +177,8 @@ REFUSED = [
     (["features", "upgrade", *DEAD], "nothing to upgrade: give --feature or --metadata"),
     (["features", "disable", *DEAD], "nothing to disable: give --feature\n"),
     (["features", "upgrade", "--metadata", "4.x", *DEAD], "--metadata 4.x: must be a release"),
+    (["features", "upgrade", "--metadata", "²", *DEAD], "--metadata ²: must be a release"),
+    (["elect", "preferred", "t:²", *DEAD], "t:²: must be TOPIC:PARTITION"),
     (["features", "upgrade", "--metadata", "4.9", *DEAD], "; 7 (3.3-IV3) to 29 (4.2-IV1) are"),
     (["features", "upgrade", "--feature", "x=-1", *DEAD], "x=-1: must be NAME=LEVEL, the level a "),
     (["features", "upgrade", "--feature", "x=-1", *DEAD], "a number from 0"),
@@ -224,6 +226,8 @@ UNPARSABLE = [
     ["features", "upgrade", "--unsafe"],
     ["audit", "state", "x", "--at-time", "teatime"],
     ["topics", "list", "--no-such-option"],
+    [*FORMAT, "--release-version", "4.0", "--release-version", "4.1"],
+    ["topics", "create", "t", "--partitions", "1", "--partitions", "2"],
 ]
 
 

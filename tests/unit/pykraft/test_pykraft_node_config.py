@@ -56,6 +56,7 @@ BAD = [
     ({"listeners": "PLAINTEXT:9092"}, "listeners", "PLAINTEXT:9092", "NAME://host:port"),
     ({"listeners": "PLAINTEXT://h:70000"}, "listeners", "PLAINTEXT://h:70000", "0 to 65535"),
     ({"listeners": "A://h:-1"}, "listeners", "A://h:-1", "0 to 65535"),
+    ({"listeners": f"A://h:{'9' * 5000}"}, "listeners", "99999", "0 to 65535"),
     ({"listeners": "A://h:1,A://h:2"}, "listeners", "A://h:1,A://h:2", "A is there twice"),
     (
         {"listeners": "ODD://h:1,CONTROLLER://h:2"},

@@ -16,7 +16,8 @@ def test_numbers_are_read_as_they_are_written(number):
 
 
 @pytest.mark.parametrize(
-    "text", ["", " 1", "1 ", "-1", "+1", "1_0", "1.0", "²", "٣", "x", "9" * 20, "0" * 21, "9" * 5000]
+    "text",
+    ["", " 1", "1 ", "-1", "+1", "1_0", "1.0", "²", "٣", "x", "9" * 20, "0" * 21, "9" * 5000],
 )
 def test_what_is_no_such_number_is_none(text):
     assert whole_number(text) is None
