@@ -164,6 +164,13 @@ class MessageRefused(NamedTuple):
     reason: str
 
 
+class ChangeRefused(NamedTuple):
+    """Tell the operator that the leader has refused what this node asked for as a voter."""
+
+    leader_id: int
+    reason: str
+
+
 class Fatal(NamedTuple):
     """The rules of the protocol are broken, or the disk lies: stop this node."""
 
@@ -194,5 +201,6 @@ Effect = (
     | UpgradeAnswered
     | Resigned
     | MessageRefused
+    | ChangeRefused
     | Fatal
 )

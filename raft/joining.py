@@ -8,7 +8,7 @@ same id but another disk, removed. One that has been a voter and was removed sta
 
 from __future__ import annotations
 
-from raft.effects import SendRequest
+from raft.effects import ChangeRefused, SendRequest
 from raft.elections import learn
 from raft.messages import (
     AddVoterRequest,
@@ -20,6 +20,8 @@ from raft.messages import (
 from raft.roles import Follower
 from raft.state import Quorum
 from wire.errors import ErrorCode
+
+_LEADS_NO_MORE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
 def tell_leader(q: Quorum) -> None:
@@ -68,6 +70,12 @@ def on_response(
     _on_end(q, peer_id, request)
     role = q.role
     done = response.error == ErrorCode.none
+    if not done and response.error not in _LEADS_NO_MORE and q.history.kraft_version > 0:
+        what = type(request).__name__.removesuffix("Request")
+        reason = f"{what}: {response.error.name.upper()}"
+        if response.message:
+            reason += f": {response.message}"
+        q.emit(ChangeRefused(peer_id, reason))
     if isinstance(role, Follower) and role.leader_id == peer_id and done:
         if isinstance(request, UpdateVoterRequest):
             role.voter_slot.told = role.voter_slot.told or request.epoch == q.epoch

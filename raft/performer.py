@@ -79,7 +79,7 @@ class Performer:
         self.calls: dict[int, tuple[Later, Call]] = {}
         self.upgrades: dict[int, asyncio.Future[None]] = {}
         self.resigned = asyncio.Event()
-        self._refused_last: fx.MessageRefused | None = None
+        self._refused_last: fx.MessageRefused | fx.ChangeRefused | None = None
         self.fsyncs = 0
 
     def perform(self, effects: list[fx.Effect]) -> None:
@@ -152,9 +152,18 @@ class Performer:
         self.resigned.set()
 
     def _message_refused(self, effect: fx.MessageRefused) -> None:
-        if effect != self._refused_last:  # a line for each, not for each time that it is repeated
-            self._refused_last = effect
+        if self._is_new(effect):
             logger.warning("message_refused", sender=effect.sender_id, reason=effect.reason)
+
+    def _change_refused(self, effect: fx.ChangeRefused) -> None:
+        if self._is_new(effect):
+            logger.warning("voter_change_refused", leader=effect.leader_id, reason=effect.reason)
+
+    def _is_new(self, effect: fx.MessageRefused | fx.ChangeRefused) -> bool:
+        """There is a line for each, not for each time that it is repeated."""
+        is_new = effect != self._refused_last
+        self._refused_last = effect
+        return is_new
 
     def _fatal(self, effect: fx.Fatal) -> None:
         self._node.fail(FatalError(effect.exit_code, effect.reason))
@@ -386,6 +395,7 @@ class Performer:
         fx.UpgradeAnswered: _upgrade_answered,
         fx.Resigned: _resigned,
         fx.MessageRefused: _message_refused,
+        fx.ChangeRefused: _change_refused,
         fx.Fatal: _fatal,
     }
 

@@ -324,6 +324,9 @@ class SimulatedMember:
             False, "what members say makes sense", self.node_id, effect.sender_id, effect.reason
         )
 
+    def _change_refused(self, effect: fx.ChangeRefused) -> None:
+        self.world.note(f"{self.node_id}: {effect.leader_id} refuses {effect.reason}")
+
     def _fatal(self, effect: fx.Fatal) -> None:
         self.world.checks.require(False, "no member stops for good", self.node_id, effect.reason)
 
@@ -350,6 +353,7 @@ class SimulatedMember:
         fx.UpgradeAnswered: _upgrade_answered,
         fx.Resigned: _resigned,
         fx.MessageRefused: _message_refused,
+        fx.ChangeRefused: _change_refused,
         fx.Fatal: _fatal,
     }
 

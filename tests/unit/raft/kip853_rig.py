@@ -127,10 +127,10 @@ def commit(core, *ids):
         core.fetch_from(node_id, core.q.log.end, core.q.epoch)
 
 
-def told(core, error=NONE):
+def told(core, error=NONE, message=None):
     """The leader answers what we have told it as a voter."""
     slot = core.q.role.voter_slot
-    response = VoterChangeResponse(error, core.q.leader_id, core.q.epoch)
+    response = VoterChangeResponse(error, core.q.leader_id, core.q.epoch, message)
     return core.tell(ResponseReceived(core.q.leader_id, slot.in_flight, response))
 
 

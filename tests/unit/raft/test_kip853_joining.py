@@ -3,6 +3,7 @@
 from core_rig import Core, records
 from kip853_rig import at, following, told, voter
 
+from raft.effects import ChangeRefused
 from raft.messages import AddVoterRequest, RemoveVoterRequest, UpdateVoterRequest
 from raft.state import QuorumConfig
 from wire.errors import ErrorCode
@@ -105,6 +106,18 @@ def test_it_asks_again_while_it_is_refused():
         core.pass_ms(100)
         core.fetched(high_watermark=3)
     assert asked(core, AddVoterRequest)
+
+
+def test_it_says_why_it_is_refused():
+    """Auto-join: nobody else would tell the operator. One that leads no more refuses nothing."""
+    core = following((2, 3), own=voter(1), config=JOINING)
+    told(core, ErrorCode.not_leader_or_follower)
+    assert not core.of(ChangeRefused)
+    core = following((2, 3), own=voter(1), config=JOINING)
+    told(core, ErrorCode.invalid_request, message="voter 2 has the same address")
+    assert core.of(ChangeRefused) == [
+        ChangeRefused(2, "AddVoter: INVALID_REQUEST: voter 2 has the same address")
+    ]
 
 
 def test_it_is_done_once_the_set_has_it():
