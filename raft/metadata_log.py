@@ -217,9 +217,9 @@ class MetadataLog:
             reach = max(reach, await self._sound_end(damage.offset, damage))
         if alone and (covered is None or covered.offset < reach):
             raise _lost(where)
-        empty = self.log.end_offset == self.log.log_start_offset
-        if empty and covered is not None and covered.offset >= reach:
-            # The log was to begin anew behind this snapshot, and that was cut short.
+        if self._ends_at_a_segment(damage) and covered is not None and covered.offset >= reach:
+            # The log was to begin anew behind this snapshot, and that was cut short: its newest
+            # segments go first.
             logger.info("metadata_log_begins_anew", snapshot=covered.offset, durable_to=reach)
         else:
             logger.error("metadata_log_damaged", where=where, durable_to=reach)
@@ -227,6 +227,13 @@ class MetadataLog:
         self.log.truncate_to(self.log.end_offset)
         await self.log.settle()
         return reach
+
+    def _ends_at_a_segment(self, damage: Damage | None) -> bool:
+        """Whether nothing is wrong with the segments that are there, if any."""
+        if damage is None or self.log.end_offset == self.log.log_start_offset:
+            return True
+        last = self.log.active.file
+        return damage.path == last.path and damage.position == last.size()
 
     async def _check_others(
         self, stored: ElectionState, history: VoterHistory, view: LogView, *, alone: bool

@@ -209,11 +209,11 @@ def opened(env, *, alone=True, **rest):
     return log, asyncio.run(log.open(ALONE if alone else VOTERS))
 
 
-def filled(env, *batches):
+def filled(env, *batches, **rest):
     """A log with these (base, epoch, count), synced, then left as a crash leaves it."""
 
     async def fill():
-        log = MetadataLog(env, config(), "/data")
+        log = MetadataLog(env, config(**rest), "/data")
         await log.open(ALONE)
         for base, epoch, count in batches:
             data = batch(base, epoch, count)
@@ -373,11 +373,16 @@ def test_a_log_behind_its_snapshot_restarts_there(env):
     assert (found.view.start, found.view.end, found.needs_end) == (50, 50, None)
 
 
-def test_a_log_that_was_to_begin_behind_its_snapshot_is_not_called_damaged(env):
-    """The old segments were gone, and the new one wasn't there yet, when the process died."""
-    filled(env, (0, 1, 3))
+@pytest.mark.parametrize("left", range(3))
+def test_a_log_that_was_to_begin_behind_its_snapshot_is_not_called_damaged(env, left):
+    """Old segments were gone, the newest first, and the new one wasn't there yet, when the process
+    died."""
+    filled(env, (0, 1, 3), (3, 1, 3), (6, 2, 3), segment_bytes=1)
     write(env, OffsetAndEpoch(50, 4), [b"a"])
-    env.disk.remove(f"{DIR}/00000000000000000000.log")
+    segments = [name for name in env.disk.list_dir(DIR) if name.endswith(".log")]
+    assert len(segments) == 3
+    for name in sorted(segments)[left:]:
+        env.disk.remove(f"{DIR}/{name}")
     with capture_logs() as lines:
         _, found = opened(env)
     assert (found.view.start, found.view.end, found.needs_end) == (50, 50, None)
