@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kip853_rig import add, answer, caught_up, leading, update, voter
+from kip853_rig import add, answer, caught_up, leading, voter
 from test_raft_node_membership import ask, scene, upgraded
 
 from net.handlers import Api, HandlerTable
@@ -82,15 +82,6 @@ def test_another_voters_address_is_nobody_elses():
         core.pass_ms(100)
     core.tell(VoterProbed(add(core, elsewhere), (0, 1)))
     assert core.q.voters.ids == (1, 2, 3, 4)
-
-
-def test_nobody_moves_to_another_voters_address():
-    core = leading()
-    error, message = update(core, voter(3, port=9002))
-    assert error is E.invalid_request
-    assert message.startswith("host:9002 is where node 2 with directory id ")
-    assert update(core, voter(3, port=9003, levels=(0, 2))) == (E.none, None), "its own, still"
-    assert core.q.voters.get(2).endpoints == voter(2).endpoints
 
 
 def test_a_brokers_listener_is_no_voters(tmp_path):
