@@ -144,6 +144,8 @@ def on_fetch_response(
         return
     role = q.role
     if response.error != ErrorCode.none:
+        if request.offset == _BEYOND and response.error not in _RESIGNED:
+            slot.leader_end = UNKNOWN_END  # it doesn't know such questions: don't ask it again
         _on_fetch_error(q, peer_id, slot, response.error)
         return
     if (
@@ -198,7 +200,9 @@ def _look_whether_enough(q: Quorum, slot: FetchSlot, high_watermark: int) -> Non
     end = slot.leader_end
     if q.needs_end != UNKNOWN_END or end is None or q.log.end < end:
         return
-    if high_watermark > end or len(q.voters) <= 2:
+    changed = q.history.voters_offset
+    committed = changed is None or changed < max(high_watermark, q.high_watermark)
+    if high_watermark > end or (len(q.voters) <= 2 and committed):
         q.needs_end = end
         q.heal()
 

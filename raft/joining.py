@@ -21,7 +21,12 @@ from raft.roles import Follower
 from raft.state import Quorum
 from wire.errors import ErrorCode
 
-_LEADS_NO_MORE = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+# It leads no more, or something else goes first.
+_PASSING = (
+    ErrorCode.not_leader_or_follower,
+    ErrorCode.fenced_leader_epoch,
+    ErrorCode.request_timed_out,
+)
 
 
 def tell_leader(q: Quorum) -> None:
@@ -70,7 +75,7 @@ def on_response(
     _on_end(q, peer_id, request)
     role = q.role
     done = response.error == ErrorCode.none
-    if not done and response.error not in _LEADS_NO_MORE and q.history.kraft_version > 0:
+    if not done and response.error not in _PASSING and q.history.kraft_version > 0:
         what = type(request).__name__.removesuffix("Request")
         reason = f"{what}: {response.error.name.upper()}"
         if response.message:

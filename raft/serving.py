@@ -11,7 +11,7 @@ from raft.effects import SendResponse
 from raft.elections import is_doubted, learn, names, refuse_leader, refuses_epoch
 from raft.following import leader_lost
 from raft.leading import answer_fetch, commit, fetching, heard_from, progress_of
-from raft.log_view import Diverging, NeedsSnapshot
+from raft.log_view import UNKNOWN_END, Diverging, NeedsSnapshot
 from raft.messages import (
     HIGH_WATERMARK_UNSUPPORTED,
     NO_LEADER,
@@ -163,7 +163,11 @@ def on_begin_epoch(q: Quorum, token: int, request: BeginEpochRequest) -> None:
             q.leader_address = request.leader_address  # it knows best where it is
         if not names(q.key, request.voter):
             error = ErrorCode.invalid_voter_key
-    q.emit(SendResponse(token, BeginEpochResponse(error, *q.told)))
+    response = BeginEpochResponse(error, *q.told)
+    if q.needs_end == UNKNOWN_END:
+        # It may have forgotten a later epoch, so nobody confirms a read by what it says.
+        response = response._replace(leader_id=NO_LEADER)
+    q.emit(SendResponse(token, response))
 
 
 def on_end_epoch(q: Quorum, token: int, request: EndEpochRequest) -> None:

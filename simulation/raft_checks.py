@@ -41,7 +41,8 @@ class RaftChecks:
         self.voters = voters
         self.bootstrap = bootstrap
         self.leaders: dict[int, int] = {}
-        self.votes: dict[int, dict[ReplicaKey, ReplicaKey]] = {}  # by epoch: who voted for whom
+        # By epoch: for whom who voted; None: that was forgotten since.
+        self.votes: dict[int, dict[ReplicaKey, list[ReplicaKey | None]]] = {}
         self.committed: list[Entry] = []
         self.committed_in: list[int] = []  # the epoch of the leader that committed it
         self.digests: list[int] = [0]  # digests[n]: the state after n committed records
@@ -61,7 +62,7 @@ class RaftChecks:
         node_id, epoch = key.node_id, effect.epoch
         first = self.leaders.setdefault(epoch, node_id)
         voters = disk.voters(self.voters)
-        given = [who for who, whom in self.votes.get(epoch, {}).items() if whom == key]
+        given = [who for who, whom in self.votes.get(epoch, {}).items() if key in whom]
         granting = [one for one in given if voters.contains(one)]
         if not any(one == key for one in granting) and len(voters) == 1:
             granting.append(key)  # alone, it need not write a vote down before it leads
@@ -222,9 +223,17 @@ class RaftChecks:
                 durable,
             )
 
+    def forget_votes(self, key: ReplicaKey) -> None:
+        """It may vote twice, for it has forgotten; and must not elect anybody by that."""
+        for given in self.votes.values():
+            if key in given:
+                given[key].append(None)
+
     def _vote(self, key: ReplicaKey, epoch: int, candidate: ReplicaKey) -> None:
-        first = self.votes.setdefault(epoch, {}).setdefault(key, candidate)
-        self.require(first == candidate, "one vote an epoch", key, epoch, first, candidate)
+        votes = self.votes.setdefault(epoch, {}).setdefault(key, [None])
+        if votes[-1] is None:
+            votes.append(candidate)
+        self.require(votes[-1] == candidate, "one vote an epoch", key, epoch, votes, candidate)
 
     def on_confirmed(self, node_id: int, offset: int, committed_before: int) -> None:
         """A linearizable read sees all that was committed anywhere when it was asked for."""

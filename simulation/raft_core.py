@@ -38,6 +38,7 @@ from simulation.raft_checks import RaftChecks, Violation
 from simulation.raft_disk import RaftDisk
 from simulation.raft_node import SimulatedMember
 from simulation.raft_operator import OPERATOR_ID, Operator
+from simulation.raft_robber import Robber
 
 EVENTS_MIN = 1_000
 CHAOS_EVENTS = 850
@@ -69,6 +70,7 @@ class Faults:
     kinds: tuple[str, ...] = ()
     every_ms: int = 300
     membership: bool = False
+    robber: bool = False
 
     @classmethod
     def draw(cls, chance: random.Random) -> Faults:
@@ -76,6 +78,9 @@ class Faults:
         kinds = tuple(kind for kind in all_kinds if chance.random() < 0.5)
         if not {"kill", "power"} & {*kinds}:
             kinds += (chance.choice(("kill", "power")),)
+        robber = chance.random() < 0.3
+        if robber:  # it takes two leaders
+            kinds += ("isolate", "flap") * 3
         return cls(
             lose=chance.choice((0.0, 0.0, 0.02, 0.1)),
             double=chance.choice((0.0, 0.0, 0.05)),
@@ -83,8 +88,9 @@ class Faults:
             slow_disk=chance.choice((0.0, 0.05, 0.2)),
             spoiled_download=chance.choice((0.0, 0.2)),
             kinds=kinds,
-            every_ms=chance.choice((100, 250, 500)),
+            every_ms=100 if robber else chance.choice((100, 250, 500)),
             membership=chance.random() < 0.6,
+            robber=robber,
         )
 
 
@@ -127,6 +133,7 @@ class RaftWorld:
         self.checks = RaftChecks(self.voters, self.bootstrap)
         self.counts = dict.fromkeys(_COUNTED, 0)
         self.operator = Operator(self)
+        self.robber = Robber(self)
         self.lost: dict[ReplicaKey, RaftDisk] = {}
         self._moves: dict[int, int] = {}
         self.members = {key.node_id: SimulatedMember(self, key) for key in keys}
@@ -393,10 +400,7 @@ class RaftWorld:
             return
         self.kill(member, power=True)
         if member.core is None and self.chance.random() < 0.4:
-            # A vote that is forgotten may be given twice where a majority needs not all others.
-            sets = [one.voters for one in self.members.values()]
-            member.disk.rob(keep_election=max(map(len, sets)) > 4)
-            self.counts["robberies"] += 1
+            self.robber.rob(member)
         elif member.core is None:
             member.disk.damage(self.chance)
             self.counts["damages"] += 1
@@ -430,10 +434,18 @@ class RaftWorld:
             both = kind == "isolate" or self.chance.random() < 0.5
             self.counts["cuts"] += 1
             for other in others:
-                self._cuts[node_id, other] = until_ms
+                self.cut(node_id, other, until_ms)
                 if both:
-                    self._cuts[other, node_id] = until_ms
+                    self.cut(other, node_id, until_ms)
         self.note(f"fault {kind} {node_id} until {until_ms}")
+
+    def cut(self, source: int, target: int, until_ms: int) -> None:
+        """What one says to another is lost until then."""
+        self._cuts[source, target] = until_ms
+
+    def mend(self, source: int, target: int) -> None:
+        """It arrives again."""
+        self._cuts.pop((source, target), None)
 
     def _first_kill(self) -> None:
         """Every run has a crash, of a leader if there is one by then."""
@@ -521,6 +533,8 @@ class RaftWorld:
         self.at(self.chance.randint(0, 20), self._client)
         self.at(self.faults.every_ms, self._fault)
         self.at(self.chance.randint(100, 500), self._first_kill)
+        if self.faults.robber:
+            self.robber.lie_in_wait()
         if self.faults.membership:
             self.operator.begin()
         self.run_until(lambda: self.events >= CHAOS_EVENTS, CHAOS_MAX_MS)

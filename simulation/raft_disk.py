@@ -150,15 +150,14 @@ class RaftDisk:
         self._cut(end)
         self.synced_end = self.end
 
-    def rob(self, *, keep_election: bool) -> None:
-        """The log's directory is gone, or all that is in it but the file quorum-state."""
+    def rob(self) -> None:
+        """The log's directory is gone, with all that is in it."""
         self.needs_end = max(self.needs_end, self.synced_end)
         self.robbed = True
         self.bootstrap = None
         self.start = self.synced_end = 0
         self.entries, self.snapshots = [], []
-        if not keep_election:
-            self.election = ElectionState()
+        self.election = ElectionState()
 
     def know(self) -> None:
         """What was lost with the directory is back."""

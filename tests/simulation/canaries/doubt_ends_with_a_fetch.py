@@ -1,5 +1,6 @@
 RULE = "a voter whose log is gone takes part again with whatever it has fetched first"
-SEEDS_MAX = 500
+SEEDS_FROM = 140
+SEEDS_MAX = 650
 
 
 def install(replace):

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from core_rig import Core, key, log, records, vote
+from kip853_rig import at
 from raft_rig import eventually
 from structlog.testing import capture_logs
 from test_raft_node_membership import Controller, E, ask, quorum_state_of, scene
@@ -18,7 +19,7 @@ from raft.config import RaftConfig
 from raft.effects import ElectionState, SyncLog
 from raft.events import RequestReceived
 from raft.log_view import UNKNOWN_END
-from raft.messages import BeginEpochRequest, FetchRequest, VoteRequest
+from raft.messages import NO_LEADER, BeginEpochRequest, FetchRequest, VoteRequest
 from raft.metadata_log import MetadataLog, describe_fetched, make_place
 from raft.snapshots import SnapshotStore
 from raft.synced_offset import NAME
@@ -392,9 +393,33 @@ def test_of_two_voters_the_other_has_all_that_was_promised():
     assert core.q.needs_end is None
 
 
-def test_an_end_that_is_not_told_is_not_asked_for_again_and_again():
+def test_a_set_of_two_that_is_not_committed_proves_nothing():
+    """Of the three before, two may have elected another, and this may be one of them."""
     core = in_doubt()
-    core.fetched(high_watermark=5)
+    core.fetched(diverging=OffsetAndEpoch(6, 7), high_watermark=5)
+    pair = records(5, (7, 1))._replace(membership=(at(5, 1, 2),))
+    core.fetched(records=pair, high_watermark=5)
+    core.sync()
+    assert (core.q.voters.ids, core.q.needs_end) == ((1, 2), UNKNOWN_END)
+    core.fetched(high_watermark=6)
+    assert core.q.needs_end is None
+
+
+def test_who_is_in_doubt_confirms_no_read():
+    """It may have voted for a later leader, which has committed what that read would miss."""
+    core = in_doubt()
+    answer = core.ask(BeginEpochRequest(None, 2, 7))
+    assert (answer.error, answer.leader_id, answer.epoch) == (E.none, NO_LEADER, 7)
+    core.fetched(diverging=OffsetAndEpoch(5, 7), high_watermark=5)
+    core.fetched(records=records(5, (7, 1)), high_watermark=6)
+    assert core.ask(BeginEpochRequest(None, 2, 7)).leader_id == 2
+
+
+@pytest.mark.parametrize("error", [E.none, E.invalid_request, E.unknown_server_error])
+def test_an_end_that_is_not_told_is_not_asked_for_again_and_again(error):
+    core = in_doubt()
+    core.fetched(error=error, high_watermark=5)
+    core.pass_ms(1_000)
     for offset in range(5, 9):
         assert not asked_for_end(core)
         core.fetched(records=records(offset, (7, 1)), high_watermark=offset + 1)
