@@ -9,8 +9,8 @@ what would leave the budget is weakened (a power cut to a kill) or left out:
 - A broker loses unsynced data only while every partition of it has all its replicas in sync, and
   until it is back in all of them no other broker is hit by anything that may take it out, nor a
   controller: where no broker finds an active one, all leave the ISR, and who lost data may be the
-  last. With eligible leader replicas a controller may be hit, or one more broker, while a third
-  stays unhurt.
+  last. With eligible leader replicas a controller may be hit, or one more broker, before or after,
+  while a third stays unhurt.
 
 It also starts again whoever is down, as an operator's supervisor does: after a fault's own time,
 or a second after a node has ended by itself.
@@ -218,7 +218,8 @@ class Saboteur:
         if self._alone_until.get(node_id, 0) > self._simulation.now_ms:
             return False
         has_elr, unhurt = self._has_elr(), self._unhurt(without=(node_id,))
-        if not has_elr and not self._quorum_is_calm():
+        is_first = not [broker for broker in self._ended if broker != node_id]
+        if not (has_elr and is_first) and not self._quorum_is_calm():
             return False
         needed = 1 if has_elr else len(self._cast.brokers) - 1
         if len(unhurt) < min(needed, len(self._cast.brokers) - 1):
