@@ -156,7 +156,7 @@ class ControllerChannel:
         if code is ErrorCode.not_controller:
             raise ControllerUnreachable(
                 f"no active controller answered within {waited_ms} ms (is a majority of the "
-                f"controllers running?): {reason}"
+                f"controllers running, with whole logs?): {reason}"
             )
         raise ControllerUnreachable(f"no answer within {waited_ms} ms: {reason}", code)
 

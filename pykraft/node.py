@@ -94,6 +94,11 @@ class Node:
         if raft is None or not self.servers:
             return "starting"
         if self.controller is not None and not raft.in_touch:
+            if raft.status().get("damaged"):
+                return (
+                    "part of its metadata log is lost, and no leader of the controller quorum "
+                    "answers that would give it back; it doesn't vote until then"
+                )
             return "no leader of the controller quorum answers"
         if self.image.last_offset < 0:
             return "the metadata log is not replayed yet"

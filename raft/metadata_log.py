@@ -70,6 +70,7 @@ class MetadataLog:
         self._needs_end = 0  # below it something is lost; the synced offset stays there
         self._doubt: str | None = None  # why it is unknown how far the log was durable
         self._is_bare = False
+        self._damaged_at: int | None = None  # found while it runs
 
     async def open(self, static: VoterSet, stored: ElectionState = _NOTHING_STORED) -> Opened:
         """Open or create everything. `static`: the configured voters, in force where log and
@@ -130,7 +131,10 @@ class MetadataLog:
             return
         then = "it has to be replaced"
         if not self.config.voters:
-            then = "it takes part again once it has all that a leader elected since has"
+            then = (
+                "it takes part again once it has all that its leader has, and a majority follows "
+                "that one"
+            )
             self._doubt = f"{self.directory}: there is nothing in it"
         logger.warning(
             "metadata_log_begins_empty",
@@ -344,7 +348,10 @@ class MetadataLog:
         if whole and self._needs_end == UNKNOWN_END:
             self._needs_end = 0
             self._synced.know(end_offset)
+            logger.info("metadata_log_whole", end=end_offset)
         elif end_offset >= self._needs_end:
+            if self._needs_end:
+                logger.info("metadata_log_whole", end=end_offset)
             self._needs_end = 0
             self._synced.advance(end_offset)
 
@@ -374,8 +381,19 @@ class MetadataLog:
         self.note_synced(snapshot.offset)
         await self._synced.sync()
 
+    def knows_damage(self, offset: int) -> bool:
+        """Whether `note_damage` was told of it."""
+        return self._damaged_at is not None and self._damaged_at >= offset
+
+    def note_damage(self, offset: int) -> None:
+        """The batch at `offset` is unsound: the log begins behind it as soon as a snapshot is
+        there that does. Its segment ends here, so that it can go as a whole. Raises DiskError."""
+        self._damaged_at = offset
+        self.log.roll()
+
     def trim(self) -> OffsetAndEpoch | None:
-        """Drop old snapshots and the log before the oldest one kept, as retention says.
+        """Drop old snapshots and the log before the oldest one kept, as retention says, and before
+        a newer one where the log is damaged.
 
         At least one snapshot stays. The id of the oldest kept if the log begins there now.
         """
@@ -388,11 +406,20 @@ class MetadataLog:
             age_ms = wall_ms - snapshots.complete[oldest].timestamp_ms
             if (not too_big and age_ms <= config.retention_ms) or following.offset > log.end_offset:
                 break
-            snapshots.drop_before(following)
-            log.advance_log_start(following.offset)
-            log.delete_retired_segments(wall_ms, following.offset)
+            self._begin_at(following, wall_ms)
             begins = following
+        latest = snapshots.latest
+        damaged_at = self._damaged_at
+        if damaged_at is not None and latest is not None and damaged_at < latest.offset:
+            self._damaged_at = None
+            self._begin_at(latest, wall_ms)
+            begins = latest
         return begins
+
+    def _begin_at(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
+        self.snapshots.drop_before(snapshot)
+        self.log.advance_log_start(snapshot.offset)
+        self.log.delete_retired_segments(wall_ms, snapshot.offset)
 
     async def close(self, *, clean: bool) -> None:
         await self.log.close(clean)

@@ -38,6 +38,7 @@ from raft.events import (
     UpgradeKraftVersion,
 )
 from raft.listener import CommittedBatch, LeaderAndEpoch, RaftListener
+from raft.log_view import UNKNOWN_END
 from raft.messages import Request as Message
 from raft.metadata_log import MetadataLog
 from raft.peers import Peers
@@ -50,7 +51,7 @@ from raft.voters import OffsetAndEpoch, VoterSet, record_of
 from wire.apis import ApiKey
 from wire.batch import build_batch
 from wire.errors import FatalError, KafkaError
-from wire.exits import EXIT_BAD_DIRECTORY, EXIT_METADATA_DISK_FAILED
+from wire.exits import EXIT_BAD_DIRECTORY, EXIT_LOG_DAMAGED, EXIT_METADATA_DISK_FAILED
 from world.env import DiskError, DiskFull, Env
 
 __all__ = ["NotLeader", "RaftNode"]
@@ -133,7 +134,8 @@ class RaftNode:
             can_vote=not self.config.observer,
             bootstrap=tuple(self._bootstrap),
         )
-        logger.info("raft_started", state=self.core.state.describe(), needs_end=opened.needs_end)
+        lost_up_to = "unknown" if opened.needs_end == UNKNOWN_END else opened.needs_end
+        logger.info("raft_started", state=self.core.state.describe(), lost_up_to=lost_up_to)
         if self.config.voters and opened.history.voters_offset is not None:
             # Harmless now, not so on the day on which this disk is replaced by an empty one.
             logger.warning(
@@ -203,6 +205,24 @@ class RaftNode:
         """One that others need is damaged; ours to give is what the state machine holds now."""
         if not self.stopped:
             self._listener.on_snapshot_lost()
+
+    def log_damaged(self, offset: int, where: str) -> None:
+        """Records at `offset` that others need are unsound on the disk. What they said is in the
+        state machine, so a snapshot takes their place; but where that hasn't had them yet, others
+        have to lead."""
+        if self.stopped or self.log.knows_damage(offset):
+            return
+        if offset >= self.applied_offset:
+            self.fail(FatalError(EXIT_LOG_DAMAGED, f"the metadata log is damaged: {where}"))
+            return
+        logger.error("metadata_log_damaged", where=where, replaced_by="a snapshot")
+        try:
+            self.log.note_damage(offset)
+        except DiskError as error:
+            self.fail_for(error)
+            return
+        self._trim()
+        self.snapshot_lost()
 
     def _of_other_cluster(self, peers: Sequence[int]) -> None:
         """Voters who say that our directory isn't of their cluster: without them there would be

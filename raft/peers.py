@@ -45,6 +45,7 @@ class _Peer:
         # Why it refused our last request, None if it didn't: it asks for one log line, not for
         # one each time that we try again.
         self.refusal: str | None = None
+        self.nonsense: str | None = None  # likewise, what was wrong with its answer
 
 
 class Peers:
@@ -156,12 +157,12 @@ class Peers:
                 try:
                     response = protocol.decode(request, version, done.result())
                 except DecodeError as bad:
-                    logger.warning("raft_response_malformed", peer=peer_id, reason=str(bad))
+                    self._malformed(peer_id, str(bad))
                 except protocol.Refused as refusal:
                     self._refused(peer_id, refusal)
                 else:
                     self._known = True
-                    self._peers[peer_id].refusal = None
+                    self._peers[peer_id].refusal = self._peers[peer_id].nonsense = None
                     self._tell(ResponseReceived(peer_id, request, response))
                     return
             elif isinstance(error, RequestTimedOut):
@@ -171,6 +172,12 @@ class Peers:
             self._tell(RequestFailed(peer_id, request))
 
         future.add_done_callback(answered)
+
+    def _malformed(self, peer_id: int, reason: str) -> None:
+        peer = self._peers[peer_id]
+        if peer.nonsense != reason:
+            peer.nonsense = reason
+            logger.warning("raft_response_malformed", peer=peer_id, reason=reason)
 
     def _refused(self, peer_id: int, refusal: protocol.Refused) -> None:
         reason = str(refusal)

@@ -21,16 +21,16 @@ from raft.events import LogSynced, ServeParked, SnapshotFrozen, VoterProbed
 from raft.hardening import Hardening
 from raft.listener import CommittedBatch, LeaderAndEpoch
 from raft.messages import FetchResponse, FetchSnapshotResponse, Response
+from raft.records_server import RecordsServer
 from raft.requests import Call, Slice
 from raft.roles import Leader
-from raft.snapshot_server import SnapshotServer, slice_of
+from raft.snapshot_server import SnapshotServer
 from raft.snapshots import SnapshotUnusable
 from raft.voter_records import control_batch, encode_membership, membership_in
 from raft.voters import MembershipRecord, OffsetAndEpoch
-from storage.errors import OffsetOutOfRange
 from wire import control
 from wire.batch import read_header
-from wire.errors import ErrorCode, FatalError, KafkaError
+from wire.errors import DamagedFile, ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_METADATA_DISK_FAILED
 from wire.uuids import to_text
 from world.env import DiskError, File
@@ -59,6 +59,7 @@ class Performer:
         self._env = node.env
         self._log = node.log
         self._applier = applier
+        self._records_server = RecordsServer(node.log, node.log_damaged)
         self._snapshot_server = SnapshotServer(
             node.log.snapshots, node.snapshot_lost, node.fail_for
         )
@@ -181,7 +182,10 @@ class Performer:
         response = effect.response
         data: Slice | None = None
         if isinstance(response, FetchResponse) and response.read_from is not None:
-            data = self._records(response.read_from, call)
+            try:
+                data = self._records(response.read_from, call)
+            except DamagedFile:
+                response = response._replace(error=ErrorCode.kafka_storage_error, read_from=None)
         elif isinstance(response, FetchSnapshotResponse) and response.error == ErrorCode.none:
             self._snapshot_server.serve(
                 response,
@@ -200,13 +204,7 @@ class Performer:
         newest = self._newest
         if newest is not None and newest.batch.base_offset == offset and len(newest.data) <= most:
             return Slice(newest.data, len(newest.data))  # what others mostly wait for
-        try:
-            part = self._log.log.read(offset, most)
-        except OffsetOutOfRange:
-            return None  # trimmed meanwhile: the next fetch is told so
-        if part is None:
-            return None
-        return slice_of(part.file, part.position, part.length)
+        return self._records_server.records(offset, most)
 
     def _serve_parked_soon(self, effect: fx.ServeParkedSoon) -> None:
         self._serve_asked = True

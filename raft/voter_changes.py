@@ -23,7 +23,7 @@ from raft.messages import (
 from raft.roles import Leader, PendingChange
 from raft.serving import leader_error
 from raft.state import Quorum
-from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, nothing_committed
+from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet, nothing_committed
 from wire.errors import ErrorCode
 from wire.uuids import to_text
 
@@ -174,9 +174,25 @@ def _remove(q: Quorum, role: Leader, token: int, request: RemoveVoterRequest) ->
         return _Refusal(
             ErrorCode.voter_not_found, f"{_describe(key)} is the only voter and has to stay"
         )
+    refusal = _too_few(q, role, q.voters.without(key))
+    if refusal is not None:
+        return refusal
     offset = append_membership(q, role, q.voters.without(key))
     role.change = PendingChange(token, q.now_ms + q.config.voter_change_ms, offset=offset)
     return None
+
+
+def _too_few(q: Quorum, role: Leader, voters: VoterSet) -> _Refusal | None:
+    """A set without a living majority could not commit itself, nor elect anybody ever after."""
+    living = [one.key for one in voters if _lives(q, role, one.key.node_id)]
+    if len(living) >= voters.majority:
+        return None
+    silent = ", ".join(_describe(one.key) for one in voters if one.key not in living)
+    return _Refusal(
+        ErrorCode.request_timed_out,
+        f"only {len(living)} of the {len(voters)} voters that would be left fetch at present, and "
+        f"{voters.majority} have to: start again, or remove first, {silent}",
+    )
 
 
 def _update(q: Quorum, role: Leader, request: UpdateVoterRequest) -> _Refusal | None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kip853_rig import add, answer, caught_up, leading, voter
+from kip853_rig import add, answer, caught_up, leading, remove, voter
 from test_raft_node_membership import ask, scene, upgraded
 
 from net.handlers import Api, HandlerTable
@@ -15,6 +15,7 @@ from raft.voter_apis import VoterApis
 from wire.apis import ApiKey
 from wire.errors import ErrorCode
 from wire.messages import fill, millis, request_module, response_class
+from wire.uuids import to_text
 from world.real import real_env
 
 E = ErrorCode
@@ -82,6 +83,22 @@ def test_another_voters_address_is_nobody_elses():
         core.pass_ms(100)
     core.tell(VoterProbed(add(core, elsewhere), (0, 1)))
     assert core.q.voters.ids == (1, 2, 3, 4)
+
+
+def test_no_set_is_left_that_could_not_commit_itself():
+    """A healthy voter is removed by mistake while another is dead: that would be for ever."""
+    core = leading()
+    for _ in range(core.q.config.fetch_timeout_ms // 100 + 1):
+        core.fetch_from(2, 3, 1)
+        core.pass_ms(100)
+    for who in (1, 2):
+        error, message = remove(core, who)
+        assert error is E.request_timed_out
+        assert message.startswith("only 1 of the 2 voters that would be left fetch at present")
+        assert message.endswith(f"node 3 with directory id {to_text(voter(3).key.directory_id)}")
+    assert core.q.voters.ids == (1, 2, 3)
+    remove(core, 3)
+    assert core.q.voters.ids == (1, 2)
 
 
 def test_a_brokers_listener_is_no_voters(tmp_path):
