@@ -158,20 +158,15 @@ def _timeline(args: argparse.Namespace) -> int:
     if args.format == "parquet" and not args.out:
         raise AuditError("--format parquet needs --out, a path that doesn't exist yet")
     with _spark(args, [args.directory]) as (spark, progress):
-        from spark_audit.coverage import coverage, summary
-        from spark_audit.files import open_directory
-        from spark_audit.session import on_spark
-        from spark_audit.timeline import Wanted, timeline
+        from spark_audit.coverage import summary
+        from spark_audit.timeline import Wanted, held, rows_of, take_timeline
 
-        progress(f"{args.directory}: looking for what is missing")
-        found = coverage(open_directory(args.directory), on_spark(spark))
-        progress(f"{args.directory}: reading events")
         wanted = Wanted(args.topic, args.since, args.until)
-        events = timeline(spark, args.directory, found, wanted)
         if args.format == "parquet":
+            found, events = take_timeline(spark, args.directory, wanted, held, progress)
             events.write.parquet(args.out)
         else:
-            rows = events.toArrow().to_pylist()
+            found, rows = take_timeline(spark, args.directory, wanted, rows_of, progress)
             document = {"directory": args.directory, **found.to_json(), "events": rows}
             text = json.dumps(document) if args.format == "json" else _events_table(rows)
             _write(text, args.out)

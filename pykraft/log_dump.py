@@ -38,7 +38,8 @@ def dump(paths: Sequence[str | os.PathLike[str]], json: bool, out: TextIO) -> in
 
     A directory stands for all segments and snapshots in it and in its partitions' directories.
     Damage is part of what is written. The exit code is 1 where there is any, or where a path
-    can't be read; stderr has one line for each such file, as the lines written can be many.
+    can't be read; stderr has one line for each such file, as the lines written can be many. So it
+    has for a file of a directory that was deleted after that was listed.
     """
     clean = True
     for path in paths:
@@ -56,6 +57,10 @@ def dump(paths: Sequence[str | os.PathLike[str]], json: bool, out: TextIO) -> in
                         damaged.append(line)
             except BrokenPipeError:
                 raise
+            except FileNotFoundError:
+                # A running node deletes what it no longer needs, which is no damage.
+                print(f"pykraft: {file}: deleted after it was listed, left out", file=sys.stderr)
+                clean = clean and file != os.fspath(path)
             except OSError as error:
                 print(f"pykraft: {file}: {error.strerror or error}", file=sys.stderr)
                 clean = False

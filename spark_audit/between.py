@@ -114,15 +114,12 @@ def _overlap(one: Prints, other: Prints) -> tuple[int, int, int] | None:
 
 
 def compare_logs(
-    directories: Sequence[LogDirectory], run: Runner
+    logs: Sequence[tuple[LogDirectory, Prints]],
 ) -> tuple[list[dict[str, Any]], list[tuple[int, Finding]]]:
     """The `between` part of the document, and (number of the directory, finding) for it."""
     entries: list[dict[str, Any]] = []
     findings: list[tuple[int, Finding]] = []
-    if len(directories) < 2:
-        return entries, findings
-    prints = [prints_of(directory, run) for directory in directories]
-    for (i, a), (j, b) in combinations(enumerate(directories), 2):
+    for (i, (a, one)), (_, (b, other)) in combinations(enumerate(logs), 2):
         entry: dict[str, Any] = {
             "a": a.path,
             "b": b.path,
@@ -135,11 +132,11 @@ def compare_logs(
         if a.cluster_id and b.cluster_id and a.cluster_id != b.cluster_id:
             entry["detail"] = f"not compared: cluster {a.cluster_id} and cluster {b.cluster_id}"
             continue
-        found = agreement(prints[i], prints[j])
+        found = agreement(one, other)
         entry["common_end_offset"] = found.end_offset
         entry["common_end_epoch"] = found.end_epoch
         entry["diverged"] = found.diverged
-        entry["detail"] = _detail(found, prints[i], prints[j])
+        entry["detail"] = _detail(found, one, other)
         if found.diverged:
             detail = f"{a.path} and {b.path}: {entry['detail']}"
             place = found.differs_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from wire.numbers import integer
 METADATA_DIRECTORY = "__cluster_metadata-0"
 _SEGMENT = re.compile(r"^(\d{20})\.log$")
 _SNAPSHOT = re.compile(r"^(\d{20})-(\d{10})\.checkpoint$")
+LISTINGS = 8  # of a directory whose node deletes files before they are read
 
 
 class AuditError(Exception):
@@ -80,7 +82,10 @@ class StoreFiles(Files):
 
     def size(self, name: str) -> int:
         filesystem, path = self._open(name)
-        return int(filesystem.get_file_info(path).size)
+        size = filesystem.get_file_info(path).size
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return int(size)
 
     def read(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         filesystem, path = self._open(name)
@@ -177,6 +182,24 @@ def open_directory(path: str) -> LogDirectory:
 
     Raises AuditError where the path is missing, is a file, or holds no metadata log.
     """
+    gone = None
+    for _ in range(LISTINGS):
+        try:
+            return _opened(path)
+        except FileNotFoundError as error:  # deleted after it was listed
+            gone = error.filename
+    raise deleted_meanwhile(path, gone)
+
+
+def deleted_meanwhile(path: str, gone: object) -> AuditError:
+    """What to say of a directory that can't be read as it was listed."""
+    return AuditError(
+        f"{path}: files are deleted faster than they can be read: after each of {LISTINGS} listings"
+        f" one was gone, {gone} at last; audit a copy of the directory"
+    )
+
+
+def _opened(path: str) -> LogDirectory:
     files = files_at(path)
     names = _listed(files, path)
     if not _is_log(names) and files.has_directory(METADATA_DIRECTORY):

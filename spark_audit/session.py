@@ -33,6 +33,7 @@ _SETTINGS = {
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
 }
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 def check_installed() -> None:
@@ -89,12 +90,21 @@ def start(
 
 
 def one_line(error: BaseException) -> str:
-    """What a Spark error says, in one line: our own error inside it, if there is one."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """What a Spark error says, in one line: our own error inside it, if there is one, or with what
+    a Python worker raised."""
+    rows = [line for line in str(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in rows]
     for line in reversed(lines):
         if "AuditError: " in line:
             return line.partition("AuditError: ")[2]
-    return lines[0] if lines else repr(error)
+    if not lines:
+        return repr(error)
+    last = max((at for at, line in enumerate(lines) if line.endswith(_TRACEBACK)), default=None)
+    if last is None:
+        return lines[0]
+    # All of a traceback is indented but the exception that it ends with.
+    raised = next((row for row in rows[last + 1 :] if not row[0].isspace()), "")
+    return f"{lines[0].removesuffix(_TRACEBACK).rstrip()} {raised}".strip()
 
 
 @contextmanager

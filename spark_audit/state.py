@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from spark_audit.files import open_directory
+from spark_audit.files import LogDirectory
 from spark_audit.findings import UNREADABLE, Finding
+from spark_audit.live import settled
 from spark_audit.replay import Limit
 from spark_audit.session import Runner
 from spark_audit.verify import DirectoryAudit, Progress, audit_directory
@@ -32,7 +33,11 @@ def state_at(
     path: str, run: Runner, limit: Limit, progress: Progress = lambda text: None
 ) -> dict[str, Any]:
     """The document of `audit state --json`. AuditError for a path that holds no log."""
-    audit = audit_directory(open_directory(path), run, limit=limit, progress=progress)
+
+    def read(directory: LogDirectory) -> DirectoryAudit:
+        return audit_directory(directory, run, limit=limit, progress=progress)
+
+    audit = settled(path, read, progress)
     outcome = audit.outcome
     return {
         "cluster_id": audit.directory.cluster_id,

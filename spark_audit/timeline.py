@@ -8,17 +8,20 @@ event.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spark_audit import quorum_events, settings
 from spark_audit.coverage import Coverage, Skipped, coverage
-from spark_audit.files import open_directory
+from spark_audit.files import LogDirectory, open_directory
+from spark_audit.live import gone_from, settled
 from spark_audit.session import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+Taken = TypeVar("Taken")
 
 EVENT_COLUMNS = (
     "offset", "epoch", "timestamp", "event", "topic", "partition", "broker_id", "name", "before",
@@ -200,6 +203,43 @@ def timeline(
         names=spark.sql(_NAMES, rows=placed),
     )
     return (wanted or Wanted()).of(events).orderBy("offset", "topic", "partition", "event", "name")
+
+
+def take_timeline(
+    spark: SparkSession,
+    path: str,
+    wanted: Wanted,
+    take: Callable[[DataFrame], Taken],
+    progress: Callable[[str], None] = lambda text: None,
+) -> tuple[Coverage, Taken]:
+    """What there is of a log's history, and what `take`, which must read all events, makes of them;
+    of a running node's log, too."""
+
+    def read(directory: LogDirectory) -> tuple[Coverage, Taken]:
+        progress(f"{path}: looking for what is missing")
+        found = coverage(directory, on_spark(spark))
+        progress(f"{path}: reading events")
+        taken = take(timeline(spark, path, found, wanted))
+        # The source lists for itself: a segment that went before it did is in no event.
+        gone = gone_from(directory, directory.segments)
+        if gone is not None:
+            raise FileNotFoundError(gone)
+        return found, taken
+
+    return settled(path, read, progress)
+
+
+def rows_of(events: DataFrame) -> list[dict[str, Any]]:
+    """The events as they are in the document."""
+    rows: list[dict[str, Any]] = events.toArrow().to_pylist()
+    return rows
+
+
+def held(events: DataFrame) -> DataFrame:
+    """The events read to their end and kept by Spark, however many: what can be written later."""
+    kept = events.persist()
+    kept.count()
+    return kept
 
 
 def _skipped(spark: SparkSession, skipped: list[Skipped]) -> DataFrame:

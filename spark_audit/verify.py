@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from metadata.state import digest, state_json
-from spark_audit.between import compare_logs
-from spark_audit.files import LogDirectory, open_directory
+from spark_audit.between import Prints, compare_logs, prints_of
+from spark_audit.files import LogDirectory
 from spark_audit.findings import Finding, has_errors
 from spark_audit.foreign import refuse_foreign
 from spark_audit.history import replay_log
+from spark_audit.live import settled
 from spark_audit.replay import Compared, Limit, Outcome
 from spark_audit.scan import SLICE_BYTES, LogScan, scan_log
 from spark_audit.session import Runner
@@ -143,12 +144,15 @@ def verify(
     progress: Progress = lambda text: None,
 ) -> dict[str, Any]:
     """The document of `audit verify --json`. AuditError for a path that holds no log."""
-    directories = [open_directory(path) for path in paths]
-    audits = [
-        audit_directory(each, run, slice_bytes=slice_bytes, progress=progress)
-        for each in directories
-    ]
-    between, found = compare_logs(directories, run)
+
+    def read(directory: LogDirectory) -> tuple[DirectoryAudit, Prints | None]:
+        audit = audit_directory(directory, run, slice_bytes=slice_bytes, progress=progress)
+        return audit, prints_of(directory, run) if len(paths) > 1 else None
+
+    pairs = [settled(path, read, progress) for path in paths]
+    audits = [audit for audit, _ in pairs]
+    logs = [(audit.directory, prints) for audit, prints in pairs if prints is not None]
+    between, found = compare_logs(logs)
     for number, finding in found:
         audits[number].findings.append(finding)
     return {

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from metadata.image import MetadataImage
-from metadata.records import Record, encode
+from metadata_samples import History
+
+from metadata.image import EMPTY, MetadataImage
+from metadata.records import NoOpRecord, Record, encode
 from metadata.snapshot import values_of
 from wire.batch import build_batch
 from wire.control import encode_leader_change, encode_snapshot_footer, encode_snapshot_header
@@ -82,6 +84,38 @@ class LogWriter:
         path = self.directory / name
         path.write_bytes(snapshot_bytes(values_of(image), self.epoch, time_ms or self.time_ms))
         return path
+
+
+class Node:
+    """Writes a metadata log and, as a running node does, trims it at every snapshot."""
+
+    def __init__(self, parent: Path) -> None:
+        self.log, self.made = LogWriter(parent), History(3)
+        self.image = EMPTY
+        self.trims = 0
+        for _ in range(3):
+            self.write()
+
+    def write(self) -> None:
+        for _ in range(10):
+            records = self.made.take(3)
+            self.log.batch(*records, NoOpRecord())
+            for record in records:
+                self.image = self.image.apply(record)
+        self.log.snapshot(self.image)
+        self.log.roll()
+        self.log.batch(NoOpRecord())
+
+    def trim(self) -> None:
+        """A new snapshot, then the oldest goes, and the log before the one that is now."""
+        self.trims += 1
+        self.write()
+        folder = self.log.directory
+        oldest, following = sorted(folder.glob("*.checkpoint"))[:2]
+        oldest.rename(f"{oldest}.deleted")
+        for segment in sorted(folder.glob("*.log"))[:-1]:
+            if segment.name < following.name:
+                segment.rename(f"{segment}.deleted")
 
 
 def snapshot_bytes(values: Iterable[bytes], epoch: int, time_ms: int) -> bytes:

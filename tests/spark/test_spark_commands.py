@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from audit_logs import LogWriter
+from audit_logs import LogWriter, Node
 from metadata_samples import History
 
 from metadata.records import NoOpRecord
-from spark_audit import history
+from spark_audit import coverage, history, scan
 from spark_audit.files import open_directory
-from spark_audit.session import in_process, on_spark
+from spark_audit.session import in_process, on_spark, one_line
 from spark_audit.timeline import timeline
 from spark_audit.verify import audit_directory
 
@@ -135,6 +135,51 @@ def test_spark_finds_what_one_process_finds(
     assert there.findings == here.findings
     assert there.digest == here.digest
     assert len(there.outcome.compared) == 6
+
+
+@pytest.mark.parametrize(
+    ("room", "words"),
+    [("spark_audit.verify.scan_log", ["verify"]), ("spark_audit.timeline.coverage", ["timeline"]),
+     ("spark_audit.timeline.coverage", ["timeline", "--format", "parquet", "--out"])],
+)  # fmt: skip
+def test_a_log_that_is_trimmed_meanwhile(
+    commands: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    room: str,
+    words: list[str],
+) -> None:
+    """Before verify has read it, or between timeline's two listings of it."""
+    node, out = Node(tmp_path), tmp_path / "events"
+    real = {"scan_log": scan.scan_log, "coverage": coverage.coverage}[room.rpartition(".")[2]]
+
+    def trimming(*args: Any) -> Any:
+        if room.endswith("scan_log") and not node.trims:
+            node.trim()
+        found = real(*args)
+        if not node.trims:
+            node.trim()
+        return found
+
+    monkeypatch.setattr(room, trimming)
+    given = [words[0], tmp_path, *words[1:]]
+    assert commands(*given, *([out] if "--out" in words else ["--json"])) == 0
+    assert node.trims == 1
+    if "--out" in words:
+        assert out.is_dir()
+        return
+    document = json.loads(capsys.readouterr().out)
+    whole = document if "events" in document else document["directories"][0]
+    first = min(path.name for path in node.log.directory.glob("*.log"))
+    assert (whole["start_offset"], whole["end_offset"]) == (int(first[:20]), node.log.offset)
+
+
+def test_what_a_worker_raised_is_told(spark: Any) -> None:
+    with pytest.raises(Exception, match="Python worker") as told:
+        on_spark(spark)(int, ["twelve"])
+    line = one_line(told.value)
+    assert line.endswith("ValueError: invalid literal for int() with base 10: 'twelve'")
 
 
 def environment() -> dict[str, str]:
