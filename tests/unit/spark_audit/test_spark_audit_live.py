@@ -172,3 +172,11 @@ def test_what_a_worker_raised_is_told(after: str) -> None:
     )
     assert one_line(RuntimeError(f"{head}\nTraceback (most recent call last):")) == head
     assert one_line(RuntimeError("[X] not found\n at y")) == "[X] not found"
+
+
+def test_an_object_that_went_has_no_size(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_bytes(b"abc")
+    store = files.StoreFiles(tmp_path.as_uri())
+    assert store.size("0.log") == 3
+    with pytest.raises(FileNotFoundError):
+        store.size("1.log")
