@@ -8,7 +8,7 @@ from typing import Any
 
 from metadata.state import digest, state_json
 from spark_audit.between import Prints, compare_logs, prints_of
-from spark_audit.files import LogDirectory
+from spark_audit.files import LogDirectory, open_directory
 from spark_audit.findings import Finding, has_errors
 from spark_audit.foreign import refuse_foreign
 from spark_audit.history import replay_log
@@ -149,6 +149,8 @@ def verify(
         audit = audit_directory(directory, run, slice_bytes=slice_bytes, progress=progress)
         return audit, prints_of(directory, run) if len(paths) > 1 else None
 
+    for path in paths:
+        open_directory(path)  # what is no log at all is refused before the first takes its time
     pairs = [settled(path, read, progress) for path in paths]
     audits = [audit for audit, _ in pairs]
     logs = [(audit.directory, prints) for audit, prints in pairs if prints is not None]
