@@ -216,6 +216,15 @@ class Connection(asyncio.BufferedProtocol):
             api_key, version, [_SIZE.pack(size), head, *pieces], timeout_ms, bare=True
         )
 
+    @property
+    def silent_ms(self) -> int:
+        """For how long nothing has come from the peer though it was asked; 0 if it wasn't."""
+        # Answers come in the order of the requests: the first pending one is the oldest.
+        oldest = next(iter(self._pending.values()), None)
+        if oldest is None:
+            return 0
+        return self._env.clock.now_ms() - max(oldest.sent_ms, self._heard_ms)
+
     def close(self) -> None:
         """Ends the connection: pending requests fail, `on_close` is called with None."""
         self._end(None)
@@ -309,10 +318,7 @@ class Connection(asyncio.BufferedProtocol):
                     f"{self.peer}: no answer to API key {pending.api_key} within {timeout_ms} ms"
                 ),
             )
-        # Answers come in the order of the requests: the first pending one is the oldest.
-        oldest = next(iter(self._pending.values()), pending)
-        silent_since_ms = max(oldest.sent_ms, self._heard_ms)
-        if self._env.clock.now_ms() - silent_since_ms >= _SILENCE_MS:
+        if self.silent_ms >= _SILENCE_MS:
             self._end(ConnectionLost(f"{self.peer}: silent for over {_SILENCE_MS} ms"))
 
     def _decode(self, api_key: int, version: int, answer: memoryview) -> Any:

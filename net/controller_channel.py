@@ -21,6 +21,7 @@ _FIRST_BACKOFF_MS = 20
 _LAST_BACKOFF_MS = 500
 _LAST_WORD_MS = 500
 _ANSWER_WAY_MS = 250
+_SILENCE_MS = 400  # of a controller that was asked, until it is taken for gone
 
 
 class Endpoint(NamedTuple):
@@ -142,12 +143,14 @@ class ControllerChannel:
             except UnsupportedVersion:
                 raise
             except NetworkError as error:
-                # Others may wait on the same connection; it ends by itself if the peer is silent.
                 reason = str(error)
                 if isinstance(error, RequestTimedOut):
                     code = ErrorCode.request_timed_out
                 if connection is not None:
                     alone_ms = clock.now_ms()
+                    # Others may wait on the same connection, as patiently as they like.
+                    if connection is self._connection and connection.silent_ms >= _SILENCE_MS:
+                        self._drop()
             self.retries += 1
             pause_ms = backoff_ms * (0.5 + self._env.chance.random() / 2)
             backoff_ms = min(2 * backoff_ms, _LAST_BACKOFF_MS)
