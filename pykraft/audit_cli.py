@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from pykraft.cli import values
 from spark_audit.files import AuditError
 from wire.numbers import whole_number
 
@@ -31,7 +32,7 @@ def add_commands(subparsers: Any) -> None:
         help="is this metadata log sound? exit 1 on damage",
         description="Checks metadata logs and their snapshots, and that several nodes' agree.",
     )
-    verify.add_argument("directories", metavar="DIR", nargs="+", help=_DIR)
+    verify.add_argument("directories", metavar="DIR", type=values.filled, nargs="+", help=_DIR)
     _json_option(verify)
     _master_option(verify)
     verify.set_defaults(run=run_verify)
@@ -41,10 +42,10 @@ def add_commands(subparsers: Any) -> None:
         help="the cluster as its metadata log tells it",
         description="Replays a metadata log; exit 1 where records are missing or undecodable.",
     )
-    state.add_argument("directory", metavar="DIR", help=_DIR)
+    state.add_argument("directory", metavar="DIR", type=values.filled, help=_DIR)
     when = state.add_mutually_exclusive_group()
     when.add_argument(
-        "--at-offset", type=_offset, metavar="N", help="from all records below offset N"
+        "--at-offset", type=values.offset, metavar="N", help="from all records below offset N"
     )
     when.add_argument(
         "--at-time",
@@ -62,7 +63,7 @@ def add_commands(subparsers: Any) -> None:
         description="Lists the events of a metadata log in the order of their offsets; exit 1"
         " where records are missing or undecodable.",
     )
-    timeline.add_argument("directory", metavar="DIR", help=_DIR)
+    timeline.add_argument("directory", metavar="DIR", type=values.filled, help=_DIR)
     timeline.add_argument(
         "--topic",
         action="append",
@@ -74,7 +75,9 @@ def add_commands(subparsers: Any) -> None:
     timeline.add_argument("--until", type=_time, metavar="T", help=f"events up to T: {_TIME}")
     timeline.add_argument("--format", choices=("table", "json", "parquet"), default="table")
     timeline.add_argument("--json", action="store_const", const="json", dest="format")
-    timeline.add_argument("--out", metavar="PATH", help="write there instead of to the terminal")
+    timeline.add_argument(
+        "--out", metavar="PATH", type=values.filled, help="write there instead of to the terminal"
+    )
     _master_option(timeline)
     timeline.set_defaults(run=run_timeline)
 
@@ -88,14 +91,9 @@ def _json_option(parser: argparse.ArgumentParser) -> None:
 
 
 def _master_option(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--master", metavar="URL", help="Spark master (default: this machine)")
-
-
-def _offset(text: str) -> int:
-    offset = whole_number(text)
-    if offset is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no offset: a whole number from 0 on")
-    return offset
+    parser.add_argument(
+        "--master", metavar="URL", type=values.filled, help="Spark master (default: this machine)"
+    )
 
 
 def _time(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from pykraft.cli import door
+from pykraft.cli import door, values
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     unregister = door.verb(
         verbs, "unregister", "forget a broker that is gone for good", _unregister
     )
-    unregister.add_argument("id", metavar="ID", type=int)
+    unregister.add_argument("id", metavar="ID", type=values.node_id)
 
 
 def _list(options: argparse.Namespace) -> int:

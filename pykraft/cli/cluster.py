@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
+from pykraft.cli import values
 from pykraft.interrupts import Interrupts
 from pykraft.local_cluster import LocalCluster, default_directory
 
@@ -17,10 +17,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     up = _verb(verbs, "up", "start it (made on first use); returns when clients can use it", _up)
     up.add_argument(
-        "--controllers", type=int, help="0: every broker has both roles (default: as it is, or 3)"
+        "--controllers",
+        type=values.count_or_none,
+        help="0: every broker has both roles (default: as it is, or 3)",
     )
-    up.add_argument("--brokers", type=int, help="default: as many as there are, or 3")
-    up.add_argument("--base-port", type=int, help="ports from here on (default: free ones)")
+    up.add_argument(
+        "--brokers", type=values.count_or_none, help="default: as many as there are, or 3"
+    )
+    up.add_argument(
+        "--base-port", type=values.count_or_none, help="ports from here on (default: free ones)"
+    )
     up.add_argument("--json", action="store_true")
 
     status = _verb(verbs, "status", "its nodes, where they listen, how they are", _status)
@@ -33,9 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     ):
         verb = _verb(verbs, name, summary, run)
         if name == "start":
-            verb.add_argument("ids", metavar="ID", type=int, nargs="*", help="default: all")
+            verb.add_argument(
+                "ids", metavar="ID", type=values.node_id, nargs="*", help="default: all"
+            )
         else:
-            verb.add_argument("ids", metavar="ID", type=int, nargs="+")
+            verb.add_argument("ids", metavar="ID", type=values.node_id, nargs="+")
 
     down = _verb(verbs, "down", "stop every node; data stays", _down)
     down.add_argument("--delete", action="store_true", help="remove the nodes' data too")
@@ -44,7 +52,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _verb(verbs: Any, name: str, summary: str, run: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=summary, description=summary)
     parser.add_argument(
-        "--dir", type=Path, default=None, help="where it lives (default: $PYKRAFT_HOME or .pykraft)"
+        "--dir",
+        type=values.path,
+        default=None,
+        help="where it lives (default: $PYKRAFT_HOME or .pykraft)",
     )
     parser.set_defaults(run=run)
     return parser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from metadata.image import BROKER_RESOURCE, GROUP_RESOURCE, TOPIC_RESOURCE
-from pykraft.cli import CommandError, door
+from pykraft.cli import CommandError, door, values
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _resource(parser: argparse.ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", metavar="NAME")
-    which.add_argument("--broker", metavar="ID", type=int)
+    which.add_argument("--broker", metavar="ID", type=values.node_id)
     which.add_argument("--all-brokers", action="store_true", help="the default of every broker")
     which.add_argument("--group", metavar="NAME", help="a consumer group (KIP-848)")
 

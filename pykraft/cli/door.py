@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from admin.client import AdminClient
-from pykraft.cli import CommandError, listeners
+from pykraft.cli import CommandError, listeners, values
 from pykraft.cli.probe import is_other_listener
 
 
@@ -26,7 +26,11 @@ def verb(
     parser: argparse.ArgumentParser = verbs.add_parser(name, help=summary, description=summary)
     listeners.add_options(parser, of)
     parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="for the whole command"
+        "--timeout",
+        type=values.seconds,
+        default=30.0,
+        metavar="SECONDS",
+        help="for the whole command",
     )
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.set_defaults(run=run)

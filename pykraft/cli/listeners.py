@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
-from pykraft.cli import CommandError
+from pykraft.cli import CommandError, values
 from pykraft.local_cluster import LocalCluster, default_directory
 
 
@@ -35,7 +34,7 @@ def add_options(parser: argparse.ArgumentParser, listeners: Listeners) -> None:
         metavar="HOST:PORT[,…]",
         help=f"{listeners.help} (default: ${listeners.variable}, or the local cluster)",
     )
-    parser.add_argument("--dir", type=Path, help="the local cluster's folder")
+    parser.add_argument("--dir", type=values.path, help="the local cluster's folder")
 
 
 def addresses(options: argparse.Namespace, listeners: Listeners) -> tuple[str, str]:
@@ -58,11 +57,9 @@ def addresses(options: argparse.Namespace, listeners: Listeners) -> tuple[str, s
 
 
 def timeout_ms(options: argparse.Namespace) -> int:
-    """The time for a command; CommandError where there is none."""
-    timeout_s: float = options.timeout
-    if not timeout_s > 0:
-        raise CommandError(f"--timeout {timeout_s}: must be more than 0 seconds")
-    return round(timeout_s * 1000)
+    """The time for a command."""
+    limit_s: float = options.timeout
+    return max(1, round(limit_s * 1000))
 
 
 def _of_controllers(cluster: LocalCluster) -> str:

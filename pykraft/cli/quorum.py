@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from admin.client import AdminClient
-from pykraft.cli import CommandError, door, listeners
+from pykraft.cli import CommandError, door, listeners, values
 from raft.voters import says_nothing_committed
 from wire import uuids
 from wire.addresses import split_target
@@ -22,8 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     door.verb(verbs, "describe", "leader, epoch, high watermark, who has what", _describe)
     adding = door.verb(verbs, "add-voter", "make a running controller a voter", _add_voter)
-    adding.add_argument("id", metavar="ID", type=int, help="its node id")
-    adding.add_argument("--directory", help="its directory.id (default: that of the observer ID)")
+    adding.add_argument("id", metavar="ID", type=values.node_id, help="its node id")
+    adding.add_argument(
+        "--directory",
+        type=values.filled,
+        help="its directory.id (default: that of the observer ID)",
+    )
     adding.add_argument(
         "--endpoint",
         metavar="LISTENER=HOST:PORT",
@@ -33,8 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     removing = door.verb(
         verbs, "remove-voter", "take a controller out of the voters", _remove_voter
     )
-    removing.add_argument("id", metavar="ID", type=int, help="its node id")
-    removing.add_argument("--directory", help="its directory.id (default: that of the voter ID)")
+    removing.add_argument("id", metavar="ID", type=values.node_id, help="its node id")
+    removing.add_argument(
+        "--directory", type=values.filled, help="its directory.id (default: that of the voter ID)"
+    )
 
 
 def _describe(options: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from pykraft.cli import CommandError
+from pykraft.cli import CommandError, values
 from pykraft.imports import without
 from pykraft.node_config import NodeConfig, parse_node_config, parse_properties, resembling
 from wire.errors import KafkaError
@@ -32,11 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "config",
         metavar="CONFIG",
-        type=Path,
+        type=values.path,
         nargs="?",
         help="a server.properties (default: one node on localhost:9092, data in ./pykraft-data)",
     )
-    parser.add_argument("--ready-fd", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--ready-fd", type=values.count_or_none, help=argparse.SUPPRESS)
     parser.set_defaults(run=_run)
 
 

@@ -17,7 +17,7 @@ from metadata.features import (
 )
 from metadata.image import METADATA_VERSION
 from pykraft import storage_format
-from pykraft.cli import CommandError
+from pykraft.cli import CommandError, values
 from pykraft.cli.levels import feature_levels, metadata_level
 from pykraft.cli.server import read_config
 from pykraft.initial_voters import check_own_entry, parse_initial_controllers, standalone
@@ -35,8 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The verbs of the noun."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     formatting = verbs.add_parser("format", help="prepare the log directories of a node")
-    formatting.add_argument("--config", type=Path, required=True, help="its server.properties")
-    formatting.add_argument("--cluster-id", help="the same for every node (default: a random one)")
+    formatting.add_argument(
+        "--config", type=values.path, required=True, help="its server.properties"
+    )
+    formatting.add_argument(
+        "--cluster-id",
+        type=values.filled,
+        help="the same for every node (default: a random one)",
+    )
     formatting.add_argument(
         "--release-version",
         metavar="VERSION",
@@ -66,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     formatting.set_defaults(run=_format)
     info = verbs.add_parser("info", help="what the log directories of a node say of themselves")
-    info.add_argument("--config", type=Path, required=True, help="its server.properties")
+    info.add_argument("--config", type=values.path, required=True, help="its server.properties")
     info.add_argument("--json", action="store_true")
     info.set_defaults(run=_info)
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from pykraft.cli import CommandError, door
+from pykraft.cli import CommandError, door, values
+from wire.numbers import INT32_MAX, whole_number
+
+_DEFAULT = 0  # the cluster's number, which is why 0 can't be asked for
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,9 +16,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     create = door.verb(verbs, "create", "make a topic", _create)
     create.add_argument("name", metavar="NAME")
-    create.add_argument("--partitions", type=int, metavar="N", help="default: the cluster's")
     create.add_argument(
-        "--replication-factor", type=int, metavar="R", help="default: the cluster's"
+        "--partitions", type=values.count, metavar="N", help="default: the cluster's"
+    )
+    create.add_argument(
+        "--replication-factor", type=values.count, metavar="R", help="default: the cluster's"
     )
     create.add_argument(
         "--assignment",
@@ -38,37 +43,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     add = door.verb(verbs, "add-partitions", "give a topic more partitions", _add_partitions)
     add.add_argument("name", metavar="NAME")
-    add.add_argument("--partitions", type=int, required=True, metavar="N", help="the new total")
+    add.add_argument(
+        "--partitions", type=values.count, required=True, metavar="N", help="the new total"
+    )
     add.add_argument("--validate-only", action="store_true", help="check, but change nothing")
-
-
-def _count(option: str, value: int | None) -> int:
-    """The number to send: 0 stands for the cluster's default, so it can't be given."""
-    if value is None:
-        return 0
-    if value < 1:
-        raise CommandError(f"{option} {value}: must be at least 1")
-    return value
 
 
 def _assignment(text: str | None) -> dict[int, list[int]]:
     if text is None:
         return {}
-    try:
-        return {
-            n: [int(broker) for broker in replicas.split(":")]
-            for n, replicas in enumerate(text.split(","))
-        }
-    except ValueError:
-        raise CommandError(
-            f"--assignment {text}: must be broker ids, `:` between replicas and `,` between "
-            "partitions"
-        ) from None
+    assignment: dict[int, list[int]] = {}
+    for partition, replicas in enumerate(text.split(",")):
+        for item in replicas.split(":"):
+            broker = whole_number(item, INT32_MAX)
+            if broker is None:
+                raise CommandError(
+                    f"--assignment {text}: must be broker ids, `:` between replicas and `,` "
+                    "between partitions"
+                )
+            assignment.setdefault(partition, []).append(broker)
+    return assignment
 
 
 def _create(options: argparse.Namespace) -> int:
-    partitions = _count("--partitions", options.partitions)
-    replicas = _count("--replication-factor", options.replication_factor)
+    partitions = options.partitions or _DEFAULT
+    replicas = options.replication_factor or _DEFAULT
     assignments = _assignment(options.assignment)
     if assignments and (partitions or replicas):
         raise CommandError(
@@ -133,7 +132,7 @@ def _delete(options: argparse.Namespace) -> int:
 
 
 def _add_partitions(options: argparse.Namespace) -> int:
-    count = _count("--partitions", options.partitions)
+    count: int = options.partitions
     with door.client(options) as admin:
         admin.create_partitions(options.name, count, validate_only=options.validate_only)
     if options.json:

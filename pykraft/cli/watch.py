@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from pykraft.cli import CommandError, door, listeners
+from pykraft.cli import door, listeners, values
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,14 +16,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     listeners.add_options(parser, listeners.ADMIN)
     parser.add_argument(
-        "--from", type=int, default=0, dest="from_offset", metavar="OFFSET", help="default: 0"
+        "--from",
+        type=values.offset,
+        default=0,
+        dest="from_offset",
+        metavar="OFFSET",
+        help="default: 0",
     )
     parser.add_argument(
         "--snapshot-first",
         action="store_true",
         help="the present state first, then what changes it",
     )
-    parser.add_argument("--timeout", type=float, default=30.0, help="to find a controller, seconds")
+    parser.add_argument(
+        "--timeout", type=values.seconds, default=30.0, help="to find a controller, seconds"
+    )
     parser.add_argument(
         "--json", action="store_true", help="one JSON object a line, no-op records too"
     )
@@ -31,8 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    if not 0 <= options.from_offset < 1 << 63:
-        raise CommandError(f"--from {options.from_offset}: must be 0 to {(1 << 63) - 1}")
     with door.client(options) as admin:
         for record in admin.watch(options.from_offset, snapshot_first=options.snapshot_first):
             if options.json:

@@ -1,5 +1,6 @@
 """The command line: 0 done, 1 refused with one line, 2 not a command; never a traceback."""
 
+import argparse
 import json
 import os
 import re
@@ -19,7 +20,7 @@ import pytest
 from waiting import wait_until
 
 from pykraft import cli
-from pykraft.cli import door, quorum
+from pykraft.cli import door, listeners, quorum, values
 from pykraft.local_cluster import LocalCluster, plan
 from pykraft.ports import free_ports
 from pykraft.storage_format import BOOTSTRAP_SNAPSHOT
@@ -81,7 +82,6 @@ REFUSED = [
     (["topics", "list", "--admin", "h:0"], "must be HOST:PORT, the port from 1 to 65535"),
     (["topics", "list", "--admin", "::", "--timeout", "1"], "address '::' of --admin: must be"),
     (["topics", "list", "--admin", ","], "no address was given by --admin: must be HOST:PORT"),
-    (["topics", "list", "--admin", "127.0.0.1:1", "--timeout", "0"], "more than 0 seconds"),
     (["topics", "create", "x", "--partitions", "1", "--config", "a", *DEAD], "NAME=VALUE"),
     (["configs", "alter", "--topic", "t", *DEAD], "nothing to alter"),
     ([*ALTER, "--set", "retention.ms=1", "--set", "retention.ms=5"], "retention.ms is given twice"),
@@ -89,14 +89,20 @@ REFUSED = [
         [*ALTER, "--set", "retention.ms=1", "--delete", "retention.ms"],
         "retention.ms is given twice",
     ),
+    (
+        ["topics", "create", "t", "--assignment", "1:٣", *DEAD],
+        "--assignment 1:٣: must be broker ids",
+    ),
+    (
+        ["topics", "create", "t", "--assignment", "1_1", *DEAD],
+        "--assignment 1_1: must be broker ids",
+    ),
     (["elect", "preferred", "orders", *DEAD], "orders: must be TOPIC:PARTITION"),
-    (["watch", "--from", "-3", *DEAD], "--from -3: must be 0 to"),
     (["watch", "--dir", "elsewhere"], "no controllers given: no --admin, no PYKRAFT_ADMIN, no"),
     (["groups", "list"], "no brokers given: no --bootstrap, no PYKRAFT_BOOTSTRAP, no cluster"),
     (["groups", "list", *NOBODY], "no Kafka broker answers at 127.0.0.1:1: "),
     (["groups", "list", "--bootstrap", "localhost"], "'localhost': must be HOST:PORT"),
     (["groups", "list", "--bootstrap", "h:1,h:0"], "'h:0': must be HOST:PORT, the port from 1"),
-    (["groups", "list", *NOBODY, "--timeout", "0"], "more than 0 seconds"),
     (["groups", "reset", "g", "--to", "noon", *NOBODY], "--to 'noon': must be earliest, latest,"),
     (["groups", "reset", "g", "--to", "1960-01-01", *NOBODY], "--to '1960-01-01': must be a time"),
     (["groups", "reset", "g", "--to", "", *NOBODY], "--to '': must be earliest, latest,"),
@@ -237,6 +243,68 @@ def test_what_is_no_command_is_exit_code_2(here, capsys, arguments):
         cli.main(arguments)
     assert ended.value.code == 2
     assert "usage: pykraft" in capsys.readouterr().err
+
+
+INT32 = "must be a whole number from 0 to 2147483647"
+SECONDS = "must be seconds, more than 0 and at most 86400"
+BAD_VALUES = [
+    (["quorum", "remove-voter", "٣"], f"argument ID: '٣': {INT32}"),
+    (["quorum", "add-voter", "1_1"], f"argument ID: '1_1': {INT32}"),
+    (["quorum", "add-voter", "-1"], f"argument ID: '-1': {INT32}"),
+    (["quorum", "add-voter", "2147483648"], f"'2147483648': {INT32}"),
+    (["quorum", "add-voter", "9" * 5000], f"…': {INT32}"),
+    (["brokers", "unregister", "+1"], f"argument ID: '+1': {INT32}"),
+    (["configs", "describe", "--broker", "1_1"], f"argument --broker: '1_1': {INT32}"),
+    (["cluster", "up", "--base-port", "٢٢٠٠٠"], f"argument --base-port: '٢٢٠٠٠': {INT32}"),
+    (["cluster", "up", "--brokers", "-1"], f"argument --brokers: '-1': {INT32}"),
+    (["cluster", "kill", "1", " 2"], f"argument ID: ' 2': {INT32}"),
+    (["topics", "create", "t", "--partitions", "٣"], "'٣': must be a whole number from 1 to"),
+    (["topics", "create", "t", "--partitions", "0"], "'0': must be a whole number from 1 to"),
+    (["topics", "create", "t", "--replication-factor", "0"], "'0': must be a whole number from 1"),
+    (["watch", "--from", "-3"], "'-3': must be a whole number from 0 to 9223372036854775807"),
+    (["audit", "state", "d", "--at-offset", "²"], "'²': must be a whole number from 0 to 92"),
+    *(
+        (["topics", "list", "--timeout", text], f"argument --timeout: {text!r}: {SECONDS}")
+        for text in ("0", "-1", "inf", "nan", "1e400", "1e15", "86400.1", "٣", "1_0", "1s", "")
+    ),
+    (["watch", "--timeout", "inf"], SECONDS),
+    (["groups", "list", "--timeout", "inf"], SECONDS),
+    *(
+        (arguments, f"argument {arguments[-2]}: it is empty")
+        for arguments in (
+            [*FORMAT, "--cluster-id", ""],
+            ["storage", "format", "--config", ""],
+            ["storage", "info", "--config", ""],
+            ["topics", "list", "--dir", ""],
+            ["cluster", "up", "--dir", ""],
+            ["quorum", "add-voter", "4", "--directory", ""],
+            ["audit", "timeline", "d", "--out", ""],
+            ["audit", "verify", "d", "--master", ""],
+        )
+    ),
+    (["log", "dump", ""], "argument PATH: it is empty"),
+    (["audit", "verify", ""], "argument DIR: it is empty"),
+    (["audit", "state", ""], "argument DIR: it is empty"),
+    (["server", ""], "argument CONFIG: it is empty"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "told"), BAD_VALUES, ids=lambda one: " ".join(one)[:40])
+def test_a_value_that_an_argument_cannot_have_is_told_with_what_it_may_be(
+    here, capsys, arguments, told
+):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+    assert not (here / "data").exists()
+
+
+def test_any_time_limit_of_a_command_is_milliseconds():
+    """One of 0 would be over before anything is asked."""
+    for text, ms in (("1e-9", 1), (".25", 250), ("1.", 1000), ("86400", 86_400_000)):
+        limit = values.seconds(text)
+        assert listeners.timeout_ms(argparse.Namespace(timeout=limit)) == ms
 
 
 @pytest.mark.parametrize(
