@@ -392,8 +392,8 @@ class MetadataLog:
         self.log.roll()
 
     def trim(self) -> OffsetAndEpoch | None:
-        """Drop old snapshots and the log before the oldest one kept, as retention says, and before
-        a newer one where the log is damaged.
+        """Drop old snapshots and the log before the oldest one kept, as retention says (-1 sets no
+        limit), and before a newer one where the log is damaged.
 
         At least one snapshot stays. The id of the oldest kept if the log begins there now.
         """
@@ -402,9 +402,10 @@ class MetadataLog:
         begins: OffsetAndEpoch | None = None
         while len(snapshots.complete) > 1:
             oldest, following = list(snapshots.complete)[:2]
-            too_big = log.size + snapshots.size > config.retention_bytes
+            too_big = 0 <= config.retention_bytes < log.size + snapshots.size
             age_ms = wall_ms - snapshots.complete[oldest].timestamp_ms
-            if (not too_big and age_ms <= config.retention_ms) or following.offset > log.end_offset:
+            too_old = 0 <= config.retention_ms < age_ms
+            if not (too_big or too_old) or following.offset > log.end_offset:
                 break
             self._begin_at(following, wall_ms)
             begins = following

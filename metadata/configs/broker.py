@@ -9,6 +9,7 @@ from typing import Final
 from metadata.configs.definition import (
     INT_MAX,
     LONG_MAX,
+    SEGMENT_BYTES_MIN,
     ConfigType,
     Row,
     at_least,
@@ -102,7 +103,7 @@ BROKER_ROWS: Final[tuple[Row, ...]] = (
         "replica.fetch.backoff.ms",
         T.INT,
         1000,
-        at_least(0),
+        at_least(1),
         "Pause of a follower after an error.",
     ),
     (
@@ -145,7 +146,7 @@ BROKER_ROWS: Final[tuple[Row, ...]] = (
         "transaction.state.log.segment.bytes",
         T.INT,
         104_857_600,
-        at_least(1),
+        at_least(SEGMENT_BYTES_MIN),
         "Segment size of the topic of transactions.",
     ),
     (
@@ -346,7 +347,7 @@ TOPIC_DEFAULT_ROWS: Final[tuple[Row, ...]] = (
         "log.segment.bytes",
         T.INT,
         1_073_741_824,
-        between(1_048_576, INT_MAX),
+        between(SEGMENT_BYTES_MIN, INT_MAX),
         "Default of segment.bytes.",
     ),
     ("log.index.size.max.bytes", T.INT, 10_485_760, at_least(4), "Default of segment.index.bytes."),

@@ -17,6 +17,7 @@ Rule = Callable[[Any], str | None]
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
+SEGMENT_BYTES_MIN: Final = 1 << 20  # of a topic's segment.bytes (KIP-1030)
 
 
 class ConfigType(IntEnum):

@@ -6,6 +6,7 @@ from typing import Final
 
 from metadata.configs.definition import (
     INT_MAX,
+    SEGMENT_BYTES_MIN,
     ConfigType,
     Row,
     at_least,
@@ -35,7 +36,7 @@ OFFSETS_ROWS: Final[tuple[Row, ...]] = (
         "offsets.topic.segment.bytes",
         T.INT,
         104_857_600,
-        at_least(1),
+        at_least(SEGMENT_BYTES_MIN),
         "Segment size of the topic of consumer offsets.",
     ),
     (
@@ -63,7 +64,7 @@ OFFSETS_ROWS: Final[tuple[Row, ...]] = (
         "offset.metadata.max.bytes",
         T.INT,
         4096,
-        None,
+        at_least(0),
         "Longest metadata that may be committed with an offset.",
     ),
     (
@@ -87,7 +88,7 @@ GROUP_ROWS: Final[tuple[Row, ...]] = (
         "group.initial.rebalance.delay.ms",
         T.INT,
         3000,
-        None,
+        at_least(0),
         "Time for which the first rebalance of an empty group waits for more members.",
     ),
     (

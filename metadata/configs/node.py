@@ -124,6 +124,8 @@ _NETWORK: Final[tuple[Row, ...]] = (
     ),
 )
 
+# Kafka takes 0 for the quorum's times, too. With it no election comes to its end before the next
+# begins, or what fails is tried again at once, for ever.
 _QUORUM: Final[tuple[Row, ...]] = (
     (
         "controller.quorum.voters",
@@ -150,21 +152,21 @@ _QUORUM: Final[tuple[Row, ...]] = (
         "controller.quorum.election.timeout.ms",
         T.INT,
         1000,
-        at_least(0),
+        at_least(1),
         "Least time to wait for votes; the wait is a random one up to twice as long.",
     ),
     (
         "controller.quorum.fetch.timeout.ms",
         T.INT,
         2000,
-        at_least(0),
+        at_least(1),
         "Time without a fetch from the leader, or from a majority, before it counts as lost.",
     ),
     (
         "controller.quorum.election.backoff.max.ms",
         T.INT,
         1000,
-        at_least(0),
+        at_least(1),
         "Longest pause after a lost election.",
     ),
     (
@@ -178,14 +180,14 @@ _QUORUM: Final[tuple[Row, ...]] = (
         "controller.quorum.request.timeout.ms",
         T.INT,
         2000,
-        at_least(0),
+        at_least(1),
         "Time for a request between controllers.",
     ),
     (
         "controller.quorum.retry.backoff.ms",
         T.INT,
         20,
-        at_least(0),
+        at_least(1),
         "Pause before a request between controllers is repeated.",
     ),
     ("metadata.log.dir", T.STRING, None, None, "Directory of the metadata log; first log dir."),
@@ -221,14 +223,14 @@ _QUORUM: Final[tuple[Row, ...]] = (
         "metadata.max.retention.bytes",
         T.LONG,
         104_857_600,
-        None,
+        at_least(-1),
         "Bytes of metadata log and snapshots before old ones are deleted; -1 for no limit.",
     ),
     (
         "metadata.max.retention.ms",
         T.LONG,
         WEEK_MS,
-        None,
+        at_least(-1),
         "Age at which metadata snapshots and the log before them are deleted; -1 for never.",
     ),
     (

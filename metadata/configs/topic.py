@@ -7,6 +7,7 @@ from typing import Final
 from metadata.configs.definition import (
     INT_MAX,
     LONG_MAX,
+    SEGMENT_BYTES_MIN,
     ConfigDef,
     ConfigType,
     Rule,
@@ -274,7 +275,7 @@ TOPIC_CONFIGS: Final[tuple[ConfigDef, ...]] = (
         T.INT,
         1_073_741_824,
         "Size at which a new segment is begun.",
-        between(1_048_576, INT_MAX),
+        between(SEGMENT_BYTES_MIN, INT_MAX),
         "log.segment.bytes",
     ),
     _topic(

@@ -155,6 +155,35 @@ BAD = [
         "listeners has the same address",
     ),
     ({"pykraft_log_level": "loud"}, "pykraft.log.level", "loud", "debug"),
+    *(
+        ({f"controller_quorum_{time}_ms": bad}, f"controller.quorum.{name}.ms", bad, "at least 1")
+        for time in (
+            "election_timeout",
+            "fetch_timeout",
+            "request_timeout",
+            "election_backoff_max",
+            "retry_backoff",
+        )
+        for name in (time.replace("_", "."),)
+        for bad in ("0", "-1")
+    ),
+    ({"replica_fetch_backoff_ms": "0"}, "replica.fetch.backoff.ms", "'0'", "at least 1"),
+    ({"metadata_max_retention_ms": "-2"}, "metadata.max.retention.ms", "-2", "at least -1"),
+    ({"metadata_max_retention_bytes": "-2"}, "metadata.max.retention.bytes", "-2", "least -1"),
+    ({"offsets_topic_segment_bytes": "1"}, "offsets.topic.segment.bytes", "'1'", "least 1048576"),
+    ({"offset_metadata_max_bytes": "-1"}, "offset.metadata.max.bytes", "-1", "at least 0"),
+    (
+        {"transaction_state_log_segment_bytes": "1"},
+        "transaction.state.log.segment.bytes",
+        "'1'",
+        "at least 1048576",
+    ),
+    (
+        {"group_initial_rebalance_delay_ms": "-1"},
+        "group.initial.rebalance.delay.ms",
+        "-1",
+        "at least 0",
+    ),
     ({"broker_session_timeout_ms": "soon"}, "broker.session.timeout.ms", "soon", "whole number"),
 ]
 

@@ -407,15 +407,18 @@ def test_a_log_without_its_beginning_needs_a_snapshot(env):
         assert (found.view.end, found.needs_end) == (0, 22)
 
 
-@pytest.mark.parametrize("by", ["size", "age", "nothing"])
+@pytest.mark.parametrize("by", ["size", "age", "nothing", "no limit"])
 def test_old_snapshots_and_the_log_before_them_are_dropped(env, by):
     log = filled(env, *((i * 10, 1, 10) for i in range(8)))
-    wall_ms = env.clock.wall_ms() - (8 * 86_400_000 if by == "age" else 0)
+    wall_ms = env.clock.wall_ms() - (8 * 86_400_000 if by in ("age", "no limit") else 0)
     for end in (20, 40, 60):
         snapshot = OffsetAndEpoch(end, 1)
         asyncio.run(snapshot_writer.write(env, log.snapshots, snapshot, wall_ms, [[b"x"]]))
-    log, _ = opened(env, retention_bytes=1 if by == "size" else 1 << 20)
-    if by == "nothing":
+    retention = {"retention_bytes": 1 if by == "size" else 1 << 20}
+    if by == "no limit":
+        retention = {"retention_bytes": -1, "retention_ms": -1}
+    log, _ = opened(env, **retention)
+    if by in ("nothing", "no limit"):
         assert log.trim() is None
         assert len(log.snapshots.complete) == 3
         return
