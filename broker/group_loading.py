@@ -9,7 +9,7 @@ from storage.log import Log
 from storage.reading import Slice
 from wire.batch import BatchHeader, crc_ok, decode_records, iter_headers
 from wire.control import ControlType, decode_control
-from wire.errors import DamagedFile, DecodeError
+from wire.errors import BadHeader, DamagedFile, DecodeError
 from world.env import Env, File
 
 
@@ -104,6 +104,9 @@ def _decode(found: Slice, offset: int) -> list[Item]:
             if not crc_ok(data, position, header.length):
                 raise DecodeError("the CRC is wrong")
             items += _items(data, position, header, offset)
+    except BadHeader as error:
+        place = found.position + error.position
+        raise DamagedFile(found.file.path, place, error.reason) from error
     except DecodeError as error:
         raise _damaged(found.file, found.position + position, error) from error
     return items

@@ -24,7 +24,7 @@ from spark_audit.walk import Damage, merge, walk
 from wire import group_records
 from wire.batch import BatchHeader, Record, decode_records, read_header
 from wire.control import decode_control
-from wire.errors import DecodeError
+from wire.errors import BadHeader, DecodeError
 
 CODECS = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 _METADATA = "__cluster_metadata"
@@ -160,8 +160,8 @@ def _batch_lines(
     batch = data[position : position + size]
     try:
         header = read_header(batch)
-    except DecodeError as error:
-        yield _damage_line(file, position, "bad-records", str(error))
+    except BadHeader as error:
+        yield _damage_line(file, position, "bad-records", error.reason)
         return
     yield _batch_line(file, position, header)
     # Compaction takes records out of batches, but never from the metadata log.

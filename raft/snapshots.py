@@ -14,7 +14,7 @@ from raft.listener import SnapshotView
 from raft.voters import OffsetAndEpoch, ReplicaKey
 from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, decode_records, decode_values, read_header
 from wire.control import ControlType, Voter, decode_control, voters_of
-from wire.errors import DecodeError
+from wire.errors import BadHeader, DecodeError
 from world.env import DiskError, Env, File
 from world.slices import Work, run_in_slices
 
@@ -63,8 +63,8 @@ def batches(file: File) -> Iterator[tuple[BatchHeader, bytes]]:
             buffer, start, at = file.pread(_READ_BYTES, position), position, 0
         try:
             header = read_header(buffer, at)
-        except DecodeError as error:
-            raise SnapshotUnusable(f"{file.path}: byte {position}: {error}") from error
+        except BadHeader as error:
+            raise SnapshotUnusable(f"{file.path}: byte {position}: {error.reason}") from error
         if header.length > size - position:
             raise SnapshotUnusable(f"{file.path}: byte {position}: batch cut short")
         if len(buffer) - at < header.length:

@@ -14,7 +14,7 @@ from storage.index import ActiveIndex
 from storage.producers import CompletedTxn, ProducerState
 from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, read_header
 from wire.control import read_txn_marker
-from wire.errors import DecodeError
+from wire.errors import BadHeader, DecodeError
 from world.env import File
 from world.slices import Work
 
@@ -187,9 +187,9 @@ def _frames(file: File, scan: Scan) -> Iterator[tuple[int, BatchHeader, bytes, i
         reason = None
         try:
             header = read_header(window, at)
-        except DecodeError as error:
+        except BadHeader as error:
             zero = not any(window[at : at + HEADER_SIZE])
-            reason = "zeros" if zero else str(error)
+            reason = "zeros" if zero else error.reason
         else:
             if position + header.length > size:
                 reason = f"a batch of {header.length} bytes ends past the file"

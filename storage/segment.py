@@ -9,7 +9,7 @@ from typing import NamedTuple
 from storage.index import ActiveIndex, Index, StoredIndex
 from storage.names import INDEX, LOG, TIME_INDEX, segment_file
 from wire.batch import HEADER_SIZE, BatchHeader, read_header
-from wire.errors import DamagedFile, DecodeError
+from wire.errors import BadHeader, DamagedFile
 from world.env import Disk, File
 
 # Base offset, length after the first 12 bytes, leader epoch, magic, CRC, attributes, last
@@ -86,8 +86,8 @@ class Segment:
         data = self.file.pread(HEADER_SIZE, position)
         try:
             header = read_header(data)
-        except DecodeError as error:
-            raise self.damaged(position, str(error)) from error
+        except BadHeader as error:
+            raise self.damaged(position, error.reason) from error
         if position + header.length > self.size:
             raise self.damaged(position, f"a batch of {header.length} bytes ends past the file")
         return header

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from wire.compression import MAX_DECOMPRESSED, NONE, compress, decompress
-from wire.errors import DecodeError
+from wire.errors import BadHeader, DecodeError
 from wire.records import Record, RecordTuple, encode_records, parse_records, parse_values
 
 __all__ = [
@@ -109,21 +109,22 @@ class BatchHeader(NamedTuple):
 def read_header(buf: Any, pos: int = 0) -> BatchHeader:
     """The header at `pos`; the batch need not be there in full.
 
-    DecodeError if fewer than 61 bytes are there or a field can't be true.
+    BadHeader if fewer than 61 bytes are there or a field can't be true.
     """
     try:
         fields = _HEADER.unpack_from(buf, pos)
     except struct.error as error:
-        raise DecodeError(f"byte {pos}: batch header cut short") from error
+        raise BadHeader(pos, "batch header cut short") from error
     length = fields[1] + 12
     if fields[3] != 2:
-        raise DecodeError(f"byte {pos}: batch of magic {fields[3]}, only 2 is supported")
+        raise BadHeader(pos, f"batch of magic {fields[3]}, only 2 is supported")
     if length < HEADER_SIZE:
-        raise DecodeError(f"byte {pos}: batch of {length} bytes is shorter than its header")
+        raise BadHeader(pos, f"batch of {length} bytes is shorter than its header")
     if fields[0] < 0 or fields[6] < 0 or fields[12] < 0:
-        raise DecodeError(
-            f"byte {pos}: negative base offset {fields[0]}, last offset delta {fields[6]} "
-            f"or record count {fields[12]}"
+        raise BadHeader(
+            pos,
+            f"negative base offset {fields[0]}, last offset delta {fields[6]} "
+            f"or record count {fields[12]}",
         )
     # Past the constructor, which would take the fields one by one: this runs for every batch.
     return _new_tuple(BatchHeader, (fields[0], length, *fields[2:]))

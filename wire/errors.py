@@ -20,6 +20,16 @@ class DecodeError(ValueError):
     """Bytes that are not what they claim to be; the text says what was wrong and where."""
 
 
+class BadHeader(DecodeError):
+    """A batch header that can't be true. `reason` is without the byte `position`, which counts from
+    the start of a buffer, for those who know where in a file that is."""
+
+    def __init__(self, position: int, reason: str) -> None:
+        self.position = position
+        self.reason = reason
+        super().__init__(f"byte {position}: {reason}")
+
+
 class FatalError(Exception):
     """Nothing but a stop is left. The process ends with `exit_code` after logging `reason`."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from storage.segment import Segment
 from wire.batch import HEADER_SIZE, BatchHeader, crc_ok, read_header
-from wire.errors import DamagedFile, DecodeError
+from wire.errors import BadHeader, DamagedFile
 from world.env import Buffer
 
 _WINDOW = 1 << 20
@@ -26,8 +26,8 @@ def read_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, Buffer]]:
             window, window_at, at = memoryview(file.pread(_WINDOW, position)), position, 0
         try:
             header = read_header(window, at)
-        except DecodeError as error:
-            raise segment.damaged(position, str(error)) from error
+        except BadHeader as error:
+            raise segment.damaged(position, error.reason) from error
         length = header.length
         if position + length > size:
             raise segment.damaged(position, f"a batch of {length} bytes ends past the file")

@@ -18,7 +18,7 @@ from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
 from storage import names, scan
 from storage.scan import sound_end
 from wire import checkpoints, control
-from wire.batch import build_batch
+from wire.batch import build_batch, iter_headers
 from wire.errors import FatalError
 from world.memory import MemoryDisk, memory_env
 from world.slices import run_at_once
@@ -184,6 +184,30 @@ def test_a_snapshot_cut_anywhere_is_unusable(env):
             continue
         # The leader epoch of a batch is not covered by its CRC, nor does it mean anything here.
         assert facts.size == len(whole)
+
+
+def test_the_place_of_a_bad_header_is_said_once_and_is_the_files(env):
+    """A header is read from a buffer, in which it lies elsewhere."""
+    snapshot = OffsetAndEpoch(5, 1)
+    store = write(env, snapshot, [b"a" * 100_000])
+    whole = bytearray(env.disk.read_bytes(store.path(snapshot)))
+    *_, (last, _) = iter_headers(whole)
+    whole[last + 16] = 9
+    file = env.disk.open("/data/bad", create=True)
+    file.append([whole])
+    with pytest.raises(SnapshotUnusable) as caught:
+        run_at_once(examine(file, snapshot))
+    reason = "batch of magic 9, only 2 is supported"
+    assert str(caught.value) == f"/data/bad: byte {last}: {reason}"
+
+
+def test_the_place_of_a_bad_header_in_the_log_is_said_once(env):
+    filled(env, (0, 1, 3), (3, 1, 3))
+    size = len(batch(0, 1, 3))
+    path = spoil(env, size + 16)
+    with pytest.raises(FatalError) as fatal:
+        opened(env)
+    assert f"{path}: byte {size}: offset 3: batch of magic 3, only 2" in str(fatal.value)
 
 
 def test_leftovers_go_and_unusable_files_stay_for_inspection(env):
