@@ -277,6 +277,10 @@ def _check_places(places: Sequence[tuple[str, Address]]) -> None:
 
 
 def _log_dirs(static: StaticConfig) -> tuple[str, ...]:
+    for name in ("log.dirs", "metadata.log.dir"):
+        # A template's variable that is not set, no wish for the default.
+        if static[name] == "":
+            raise invalid(name, "", "must name a directory; without this line it is the default")
     paths = tuple(_directory(path) for path in static.log_dirs)
     if not paths:
         raise invalid("log.dirs", "", "must name a directory")

@@ -30,10 +30,10 @@ from wire.control import (
     encode_snapshot_header,
     encode_voters,
 )
-from wire.errors import DamagedFile, DecodeError, ErrorCode, FatalError, KafkaError
+from wire.errors import BadHeader, DamagedFile, DecodeError, ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY
 from wire.meta_properties import MetaProperties
-from world.env import Absent, Env
+from world.env import Absent, DiskError, Env
 
 META_PROPERTIES = "meta.properties"
 BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
@@ -129,6 +129,8 @@ def _records_in(data: bytes, path: str) -> list[Record]:
                 decoded = decode(entry.value or b"")
                 assert isinstance(decoded.record, Record), decoded
                 records.append(decoded.record)
+    except BadHeader as error:
+        raise FatalError(EXIT_BAD_DIRECTORY, f"{path}: {error}") from error
     except (DecodeError, AssertionError) as error:
         raise FatalError(EXIT_BAD_DIRECTORY, f"{path}: byte {position}: {error}") from error
     return records
@@ -144,7 +146,8 @@ async def format_directories(
     metadata_directory: str | None = None,
     voters: VoterSet | None = None,
 ) -> None:
-    """Formats every directory, or none: KafkaError if one holds a node already.
+    """Formats every directory, or none: KafkaError if one holds a node already. DiskError where one
+    can't be made or written; its notes name what was formatted all the same, if any was.
 
     `voters` begin a quorum with kraft.version 1; `metadata_directory` is where its log will be. A
     place is made for it there, so that a start that finds none knows that it was lost.
@@ -158,6 +161,8 @@ async def format_directories(
             )
     for directory in directories:
         await make_directory(env.disk, directory)
+    identities: dict[str, MetaProperties] = {}
+    for directory in directories:
         wall_ms = env.clock.wall_ms()
         await env.disk.replace(
             f"{directory}/{BOOTSTRAP_CHECKPOINT}", encode_bootstrap(records, wall_ms)
@@ -171,9 +176,23 @@ async def format_directories(
             voter = voters.get(node_id)
             if voter is not None and voter.key.directory_id is not None:
                 directory_id = voter.key.directory_id
-        # Last: a directory with this file counts as formatted.
-        identity = MetaProperties(cluster_id, node_id, directory_id)
-        await env.disk.replace(f"{directory}/{META_PROPERTIES}", meta_properties.encode(identity))
+        identities[directory] = MetaProperties(cluster_id, node_id, directory_id)
+    await _write_identities(env, identities)
+
+
+async def _write_identities(env: Env, identities: Mapping[str, MetaProperties]) -> None:
+    """Last, when all directories have been written to: one with this file counts as formatted."""
+    written = []
+    try:
+        for directory, identity in identities.items():
+            path = f"{directory}/{META_PROPERTIES}"
+            written.append(path)
+            await env.disk.replace(path, meta_properties.encode(identity))
+    except DiskError as error:
+        left = [path for path in written if env.disk.exists(path)]
+        if left:
+            error.add_note(f"remove {', '.join(left)} before another try")
+        raise
 
 
 def _whose(env: Env, directory: str) -> str:

@@ -103,7 +103,8 @@ def _format(options: argparse.Namespace) -> int:
     except (DiskError, OSError) as error:
         # The disk says only which path.
         named = "log.dirs and metadata.log.dir" if config.static["metadata.log.dir"] else "log.dirs"
-        raise CommandError(f"can't format the directories of {named}: {error}") from None
+        reason = "; ".join((str(error), *getattr(error, "__notes__", ())))
+        raise CommandError(f"can't format the directories of {named}: {reason}") from None
     for directory in directories:
         print(
             f"formatted {directory}: cluster.id {cluster_id}, "

@@ -419,6 +419,16 @@ def test_format_then_info_then_a_second_format(here, capsys):
     assert "version '7'" in told
 
 
+def test_no_directory_is_formatted_where_another_cannot_be(here, capsys):
+    text = (here / "node.properties").read_text()
+    (here / "split.properties").write_text(text + "metadata.log.dir=/proc/nope\n")
+    for _ in range(2):
+        assert cli.main([*FORMAT[:-1], "split.properties"]) == 1
+        told = capsys.readouterr().err
+        assert "directories of log.dirs and metadata.log.dir: create /proc/nope: No such" in told
+    assert not (here / "data/meta.properties").exists()
+
+
 def test_who_must_agree_with_others_is_told_that_its_cluster_id_is_new(here, capsys):
     text = (here / "node.properties").read_text()
     alone, others = "1@localhost:9093", "1@localhost:9093,2@localhost:9193"

@@ -20,6 +20,7 @@ from wire import meta_properties
 from wire.batch import crc_ok, iter_headers
 from wire.errors import ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_BAD_DIRECTORY
+from world.env import DiskError
 from world.memory import memory_env
 
 LOW, HIGH = SUPPORTED["metadata.version"]
@@ -81,6 +82,43 @@ def test_a_formatted_directory_is_refused_and_nothing_changes():
         format_(env, "/new", "/a")
     assert env.disk.read_bytes(f"/a/{META_PROPERTIES}") == before
     assert not env.disk.exists("/new")
+
+
+@pytest.mark.parametrize("refused", ["make_dirs", "replace"])
+def test_a_directory_that_cannot_be_written_leaves_none_formatted(monkeypatch, refused):
+    """Formatted with a random cluster id, the others would refuse the next try."""
+    env = memory_env()
+    refuse(env, monkeypatch, refused, lambda path: path.startswith("/bad"))
+    with pytest.raises(DiskError, match="/bad") as caught:
+        format_(env, "/a", "/bad")
+    assert not hasattr(caught.value, "__notes__")
+    assert not env.disk.exists(f"/a/{META_PROPERTIES}")
+    monkeypatch.undo()
+    format_(env, "/a", "/bad")
+    assert identity(env, "/a").node_id == 7
+
+
+def test_who_fails_half_way_is_told_what_to_remove(monkeypatch):
+    env = memory_env()
+    refuse(env, monkeypatch, "replace", lambda path: path == f"/b/{META_PROPERTIES}")
+    with pytest.raises(DiskError) as caught:
+        format_(env, "/a", "/b")
+    assert caught.value.__notes__ == ["remove /a/meta.properties before another try"]
+    monkeypatch.undo()
+    env.disk.remove("/a/meta.properties")
+    format_(env, "/a", "/b")
+
+
+def refuse(env, monkeypatch, name, is_refused):
+    """Have the disk refuse this operation at such paths."""
+    real = getattr(env.disk, name)
+
+    def refusing(path, *rest):
+        if is_refused(path):
+            raise DiskError(path, name, "refused")
+        return real(path, *rest)
+
+    monkeypatch.setattr(type(env.disk), name, lambda self, *args: refusing(*args))
 
 
 @pytest.mark.parametrize("level", [LOW - 1, HIGH + 1, 0, -1])
@@ -147,3 +185,7 @@ def test_a_damaged_file_is_fatal_and_named():
     with pytest.raises(FatalError, match=BOOTSTRAP_CHECKPOINT) as caught:
         read_bootstrap(env, "/a")
     assert caught.value.exit_code == EXIT_BAD_DIRECTORY
+    data[middle + 16] = 9
+    asyncio.run(env.disk.replace(path, bytes(data)))
+    with pytest.raises(FatalError, match=f"{path}: byte {middle}: batch of magic 9, only"):
+        read_bootstrap(env, "/a")
