@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from admin.client import AdminClient
@@ -15,6 +15,7 @@ from wire.addresses import split_target
 from wire.errors import ErrorCode, KafkaError
 
 _PAUSE_S = 0.1
+_NO_CONTROLLER = "has registered as a broker, not as a controller, and only controllers can vote"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -130,8 +131,12 @@ def _directory_of(admin: AdminClient, node_id: int, among: str) -> str:
                     f"{node_id} is a voter already, with directory id {voter['directory']}",
                 )
     if not known:
-        listed = ", ".join(str(one["id"]) for one in replicas) or "none"
-        raise CommandError(f"none of the {among} ({listed}) has id {node_id}")
+        brokers = _brokers_alone(admin) if among == "observers" else []
+        listed = _ids(one["id"] for one in replicas if one["id"] not in brokers)
+        if also := [one["id"] for one in replicas if one["id"] in brokers]:
+            listed += f"; brokers: {_ids(also)}"
+        what = f", which {_NO_CONTROLLER}" if node_id in brokers else ""
+        raise CommandError(f"none of the {among} ({listed}) has id {node_id}{what}")
     # Of two disks of one node the leader remembers both for a while: the one in use keeps up.
     freshest = min(known, key=lambda one: one["lag_ms"] if one["lag_ms"] >= 0 else 2**63)
     return str(freshest["directory"])
@@ -139,10 +144,27 @@ def _directory_of(admin: AdminClient, node_id: int, among: str) -> str:
 
 def _registered(admin: AdminClient, node_id: int) -> dict[str, tuple[str, int]]:
     """Where a controller says that it listens."""
-    for controller in admin.describe_cluster()["controllers"]:
+    cluster = admin.describe_cluster()
+    for controller in cluster["controllers"]:
         if controller["id"] == node_id:
             return {name: (host, port) for name, host, port, _ in controller["endpoints"]}
+    if any(broker["id"] == node_id for broker in cluster["brokers"]):
+        # Controllers register from metadata.version 3.7 on.
+        raise CommandError(
+            f"node {node_id} {_NO_CONTROLLER}: if it has both roles, name its --endpoint"
+        )
     raise CommandError(f"controller {node_id} has not registered: name its --endpoint")
+
+
+def _brokers_alone(admin: AdminClient) -> list[int]:
+    """The brokers that have not registered as controllers, too."""
+    cluster = admin.describe_cluster()
+    controllers = [one["id"] for one in cluster["controllers"]]
+    return [one["id"] for one in cluster["brokers"] if one["id"] not in controllers]
+
+
+def _ids(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, dict.fromkeys(numbers))) or "none"
 
 
 def _endpoints(items: list[str] | None) -> dict[str, tuple[str, int]]:

@@ -454,12 +454,39 @@ def test_a_voter_is_never_looked_for_among_the_observers():
             voters = [{"id": 2, "directory": "old", "lag_ms": 0}]
             return {"voters": voters, "observers": [{"id": 3, "directory": "new", "lag_ms": 0}]}
 
+        def describe_cluster(self):
+            return {"brokers": [], "controllers": []}
+
     assert quorum._directory_of(Known(), 3, "observers") == "new"
     assert quorum._directory_of(Known(), 2, "voters") == "old"
     with pytest.raises(KafkaError, match=r"DUPLICATE_VOTER: 2 is a voter already.* old"):
         quorum._directory_of(Known(), 2, "observers")
     with pytest.raises(cli.CommandError, match=r"none of the observers \(3\) has id 7"):
         quorum._directory_of(Known(), 7, "observers")
+
+
+def test_a_broker_is_no_candidate_for_a_voter(monkeypatch, capsys):
+    """12 is one of both roles, 14 is down, 15 a controller that has not registered."""
+
+    class Cluster(Leader):
+        def describe_quorum(self):
+            observers = [{"id": n, "directory": ID, "lag_ms": 0} for n in (11, 12, 13, 15)]
+            return {"voters": [], "observers": observers}
+
+        def describe_cluster(self):
+            controller = {"id": 12, "endpoints": [("CONTROLLER", "h", 1, 0)]}
+            return {"brokers": [{"id": n} for n in (11, 12, 13, 14)], "controllers": [controller]}
+
+    monkeypatch.setattr(door, "client", lambda options: Cluster())
+    for node_id, told in {
+        11: "node 11 has registered as a broker, not as a controller, and only",
+        4: "none of the observers (12, 15; brokers: 11, 13) has id 4\n",
+        14: "(12, 15; brokers: 11, 13) has id 14, which has registered as a broker, not",
+        15: "controller 15 has not registered: name its --endpoint",
+    }.items():
+        assert cli.main(["quorum", "add-voter", str(node_id)]) == 1
+        assert told in capsys.readouterr().err
+    assert cli.main(["quorum", "add-voter", "12"]) == 0
 
 
 class Leader:
