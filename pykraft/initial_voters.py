@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from pykraft.node_config import Address, NodeConfig, parse_target
+from pykraft.node_config import EVERY_INTERFACE, Address, NodeConfig, parse_target
 from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet
 from wire import uuids
 from wire.errors import DecodeError, ErrorCode, KafkaError
@@ -81,6 +81,17 @@ def standalone(config: NodeConfig, directory_id: UUID) -> VoterSet:
         )
     address = listener.advertised
     return VoterSet([_voter(config.node_id, directory_id, listener.name, address)])
+
+
+def others_than(config: NodeConfig) -> tuple[Address, ...]:
+    """The controllers of controller.quorum.bootstrap.servers that aren't this one."""
+    listener, servers = config.controller_listener, config.bootstrap
+    if listener is None:
+        return servers
+    anywhere = listener.bind.host in EVERY_INTERFACE and listener.bind.port
+    if len(servers) == 1 and servers[0].port == anywhere:
+        return ()  # by a name of this machine that its listener doesn't say
+    return tuple(one for one in servers if one not in (listener.bind, listener.advertised))
 
 
 def _voter(node_id: int, directory_id: UUID, listener: str, address: Address) -> Voter:

@@ -21,7 +21,7 @@ from wire.numbers import INT32_MAX, whole_number
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _SERVED_PROTOCOLS = ("PLAINTEXT",)
-_EVERY_INTERFACE = ("", "0.0.0.0", "::")
+EVERY_INTERFACE = ("", "0.0.0.0", "::")
 _ALIKE = 0.85  # a letter or two of a name
 _LISTENER = re.compile(r"^([A-Za-z0-9_-]+)://(.*):(\d{1,5})$", re.ASCII)
 
@@ -226,7 +226,7 @@ def _listeners(setting: str, text: str) -> dict[str, Address]:
 def _advertised(text: str) -> dict[str, Address]:
     found = _listeners("advertised.listeners", text)
     for name, address in found.items():
-        if address.host in _EVERY_INTERFACE:
+        if address.host in EVERY_INTERFACE:
             rule = "must name a host that clients can reach, not every interface"
             raise invalid("advertised.listeners", f"{name}://{address}", rule)
     return found
@@ -245,7 +245,7 @@ def _listener(
             f"{name}:{protocol}",
             f"only {served} is served so far",
         )
-    if advertised.host in _EVERY_INTERFACE:
+    if advertised.host in EVERY_INTERFACE:
         # Every interface, of which clients can't be told: they get this machine's own name for it.
         advertised = Address("localhost", advertised.port)
     return Listener(name, bind, advertised, _PROTOCOLS[protocol])

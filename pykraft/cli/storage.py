@@ -20,7 +20,12 @@ from pykraft import storage_format
 from pykraft.cli import CommandError, values
 from pykraft.cli.levels import feature_levels, metadata_level
 from pykraft.cli.server import read_config
-from pykraft.initial_voters import check_own_entry, parse_initial_controllers, standalone
+from pykraft.initial_voters import (
+    check_own_entry,
+    others_than,
+    parse_initial_controllers,
+    standalone,
+)
 from pykraft.node_config import NodeConfig
 from pykraft.node_files import new_cluster_id
 from raft.peers import KRAFT_VERSION
@@ -81,6 +86,7 @@ def _format(options: argparse.Namespace) -> int:
     config = read_config(options.config)
     voters = _initial_voters(options, config)
     note = check_own_entry(voters, config) if voters is not None else None
+    others = others_than(config) if options.standalone else ()
     levels = _levels(options, dynamic=voters is not None)
     cluster_id = options.cluster_id or new_cluster_id()
     if not re.fullmatch(r"[A-Za-z0-9_-]+", cluster_id):
@@ -121,6 +127,13 @@ def _format(options: argparse.Namespace) -> int:
         print(f"kraft.version 1, voters {', '.join(map(str, voters.ids))}")
         if note is not None:
             print(f"note: {note}")
+        if others:
+            print(
+                f"note: --standalone begins a quorum of this controller alone, so it is for the "
+                f"first one only, but controller.quorum.bootstrap.servers names "
+                f"{', '.join(map(str, others))}, too: format others with --cluster-id {cluster_id} "
+                "--no-initial-controllers, and then add them with `pykraft quorum add-voter`"
+            )
     elif len(config.voters) > 1:
         print(
             "note: with static voters (kraft.version 0) a controller that lost its disk can't be "

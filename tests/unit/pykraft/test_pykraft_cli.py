@@ -627,6 +627,36 @@ def test_what_the_initial_controllers_say_of_this_node_may_be_odd(
     assert note in told if note else "note" not in told
 
 
+@pytest.mark.parametrize(
+    ("listener", "servers", "others"),
+    [
+        ("localhost:9093", "localhost:9093", None),
+        ("localhost:9093", "localhost:9093,localhost:9193,h:9093", "localhost:9193, h:9093"),
+        ("localhost:9093", "h:9093", "h:9093"),
+        (":9093", "here.example:9093", None),
+        (":9093", "h:9193", "h:9193"),
+        (":9093", "localhost:9093,h:9093", "h:9093"),
+    ],
+)
+def test_the_first_of_several_controllers_alone_is_formatted_standalone(
+    here, capsys, listener, servers, others
+):
+    """Each of them would be a quorum of its own, with the id of one cluster."""
+    text = (here / "dynamic.properties").read_text()
+    text = text.replace("servers=localhost:9093", f"servers={servers}")
+    text = text.replace("CONTROLLER://localhost:9093", f"CONTROLLER://{listener}")
+    (here / "dynamic.properties").write_text(text)
+    assert cli.main([*DYNAMIC, "--standalone", "--cluster-id", "c"]) == 0
+    notes = [line for line in capsys.readouterr().out.splitlines() if line.startswith("note:")]
+    assert len(notes) == (others is not None)
+    if others is not None:
+        assert "--standalone begins a quorum of this controller alone" in notes[0]
+        assert (
+            f"bootstrap.servers names {others}, too: format others with --cluster-id c" in notes[0]
+        )
+        assert "add-voter" in notes[0]
+
+
 def test_who_is_its_only_voter_is_told_that_it_joins_nobody(here, capsys):
     """With a cluster id of a quorum that there is it would be a second one."""
     assert cli.main([*FORMAT, "--cluster-id", ID]) == 0
