@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     up.add_argument(
         "--brokers", type=values.count_or_none, help="default: as many as there are, or 3"
     )
-    up.add_argument(
-        "--base-port", type=values.count_or_none, help="ports from here on (default: free ones)"
-    )
+    up.add_argument("--base-port", type=values.port, help="ports from here on (default: free ones)")
     up.add_argument("--json", action="store_true")
 
     status = _verb(verbs, "status", "its nodes, where they listen, how they are", _status)

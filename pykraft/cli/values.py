@@ -34,6 +34,7 @@ node_id = _number(0, INT32_MAX)
 count = _number(1, INT32_MAX)
 count_or_none = _number(0, INT32_MAX)
 """Where what it may be depends on more, and is checked there."""
+port = _number(1, 65_535)
 offset = _number(0, INT64_MAX)
 
 
