@@ -146,7 +146,7 @@ BROKER_ROWS: Final[tuple[Row, ...]] = (
         "transaction.state.log.segment.bytes",
         T.INT,
         104_857_600,
-        at_least(SEGMENT_BYTES_MIN),
+        at_least(1),
         "Segment size of the topic of transactions.",
     ),
     (

@@ -176,12 +176,6 @@ BAD = [
     ({"offsets_topic_segment_bytes": "1"}, "offsets.topic.segment.bytes", "'1'", "least 1048576"),
     ({"offset_metadata_max_bytes": "-1"}, "offset.metadata.max.bytes", "-1", "at least 0"),
     (
-        {"transaction_state_log_segment_bytes": "1"},
-        "transaction.state.log.segment.bytes",
-        "'1'",
-        "at least 1048576",
-    ),
-    (
         {"group_initial_rebalance_delay_ms": "-1"},
         "group.initial.rebalance.delay.ms",
         "-1",
