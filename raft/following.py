@@ -257,10 +257,8 @@ def _truncate(q: Quorum, role: Follower, leader_end: OffsetAndEpoch) -> None:
 
 
 def _append(q: Quorum, slot: FetchSlot, records: FetchedRecords) -> None:
-    first_epoch, last_epoch = records.epochs[0][0], records.epochs[-1][0]
-    if records.base_offset != q.log.end or not q.log.last_epoch <= first_epoch <= last_epoch <= (
-        q.epoch
-    ):
+    epochs = [q.log.last_epoch, *(epoch for epoch, _ in records.epochs), q.epoch]
+    if records.base_offset != q.log.end or epochs != sorted(epochs):
         slot.next_at_ms = q.retry_at_ms()
         return
     for index, (epoch, start) in enumerate(records.epochs):

@@ -374,6 +374,11 @@ def on_announced(
                 if peer_id in read.asked:
                     read.confirmed[peer_id] = None
             finish_reads(q, role)
+        else:
+            # It may confirm later what it can't now, but isn't asked in a circle.
+            announcement.failed = True
+            for read in role.reads:
+                read.asked.pop(peer_id, None)
     elif isinstance(response, EndEpochResponse):
         announcement.done = True
         if all(entry.done for entry in role.announcements.values()):

@@ -16,6 +16,7 @@ from raft.config import DIRECTORY, RaftConfig
 from raft.effects import ElectionState
 from raft.log_view import UNKNOWN_END, LogView
 from raft.messages import NO_LEADER, FetchedRecords
+from raft.quorum import MAX_EPOCH
 from raft.snapshots import SUFFIX, SnapshotStore, SnapshotUnusable
 from raft.synced_offset import SyncedOffset
 from raft.voter_history import VoterHistory
@@ -376,20 +377,24 @@ class MetadataLog:
         if not self._needs_end:
             await self._synced.lower(snapshot.offset)
         self.log.truncate_and_restart_at(snapshot.offset)
+        self._damaged_at = None
         await self.log.settle()
         self.snapshots.drop_before(snapshot)
         self.note_synced(snapshot.offset)
         await self._synced.sync()
 
-    def knows_damage(self, offset: int) -> bool:
-        """Whether `note_damage` was told of it."""
-        return self._damaged_at is not None and self._damaged_at >= offset
+    def note_damage(self, offset: int) -> bool:
+        """The batch at `offset` is unsound: the log is to begin behind it, as soon as a snapshot is
+        there that ends there. Whether that is news."""
+        is_news = self._damaged_at is None or self._damaged_at < offset
+        if is_news:
+            self._damaged_at = offset
+        return is_news
 
-    def note_damage(self, offset: int) -> None:
-        """The batch at `offset` is unsound: the log begins behind it as soon as a snapshot is
-        there that does. Its segment ends here, so that it can go as a whole. Raises DiskError."""
-        self._damaged_at = offset
-        self.log.roll()
+    @property
+    def is_damaged(self) -> bool:
+        """Whether it still begins before damage that was noted."""
+        return self._damaged_at is not None
 
     def trim(self) -> OffsetAndEpoch | None:
         """Drop old snapshots and the log before the oldest one kept, as retention says (-1 sets no
@@ -411,10 +416,12 @@ class MetadataLog:
             begins = following
         latest = snapshots.latest
         damaged_at = self._damaged_at
-        if damaged_at is not None and latest is not None and damaged_at < latest.offset:
-            self._damaged_at = None
-            self._begin_at(latest, wall_ms)
-            begins = latest
+        if damaged_at is not None and latest is not None:
+            if damaged_at < latest.offset <= log.end_offset:
+                self._begin_at(latest, wall_ms)
+                begins = latest
+            if damaged_at < log.log_start_offset:
+                self._damaged_at = None
         return begins
 
     def _begin_at(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
@@ -439,8 +446,11 @@ def _lost(where: str) -> FatalError:
     )
 
 
-def describe_fetched(data: memoryview, base_offset: int) -> FetchedRecords | None:
-    """The outline of fetched batches, up to the first that isn't sound; None if none is."""
+def describe_fetched(
+    data: memoryview, base_offset: int, *, last_epoch: int = 0, epoch: int = MAX_EPOCH
+) -> FetchedRecords | None:
+    """The outline of fetched batches, up to the first that isn't sound; None if none is. They
+    follow a record of `last_epoch`, and there is none of an epoch later than `epoch`."""
     end_offset = base_offset
     length = 0
     epochs: list[tuple[int, int]] = []
@@ -449,6 +459,9 @@ def describe_fetched(data: memoryview, base_offset: int) -> FetchedRecords | Non
         for position, header in iter_headers(data):
             if header.base_offset != end_offset or not crc_ok(data, position, header.length):
                 break
+            if not last_epoch <= header.leader_epoch <= epoch:  # the CRC doesn't cover it
+                break
+            last_epoch = header.leader_epoch
             membership += records_in(data, position, header)
             if not epochs or epochs[-1][0] != header.leader_epoch:
                 epochs.append((header.leader_epoch, header.base_offset))

@@ -58,6 +58,7 @@ __all__ = ["NotLeader", "RaftNode"]
 
 logger = structlog.get_logger("raft")
 _CLEANING_MS = 60_000
+_DAMAGE_PAUSE_MS = 1_000  # between two attempts to replace what is damaged
 _RESIGN_WAIT_MS = 1_000
 
 
@@ -102,6 +103,7 @@ class RaftNode:
         self._timer_at_ms = 0
         self._cleaning: asyncio.TimerHandle | None = None
         self._cleaning_task: asyncio.Task[None] | None = None
+        self._damage_heeded_ms = -_DAMAGE_PAUSE_MS
         self._tokens = 0
         self._tokens_by_link: dict[int, dict[int, None]] = {}
 
@@ -207,22 +209,21 @@ class RaftNode:
             self._listener.on_snapshot_lost()
 
     def log_damaged(self, offset: int, where: str) -> None:
-        """Records at `offset` that others need are unsound on the disk. What they said is in the
-        state machine, so a snapshot takes their place; but where that hasn't had them yet, others
-        have to lead."""
-        if self.stopped or self.log.knows_damage(offset):
+        """The batch at `offset`, which others need, is unsound on the disk. What it said is in the
+        state machine, so a snapshot takes the place of all up to there; but where that hasn't had
+        it yet, nobody will, and others have to lead."""
+        now_ms = self.env.clock.now_ms()
+        if self.stopped or now_ms < self._damage_heeded_ms + _DAMAGE_PAUSE_MS:
             return
+        self._damage_heeded_ms = now_ms
         if offset >= self.applied_offset:
             self.fail(FatalError(EXIT_LOG_DAMAGED, f"the metadata log is damaged: {where}"))
             return
-        logger.error("metadata_log_damaged", where=where, replaced_by="a snapshot")
-        try:
-            self.log.note_damage(offset)
-        except DiskError as error:
-            self.fail_for(error)
-            return
+        if self.log.note_damage(offset):
+            logger.error("metadata_log_damaged", where=where, replaced_by="a snapshot")
         self._trim()
-        self.snapshot_lost()
+        if self.log.is_damaged:
+            self.snapshot_lost()
 
     def _of_other_cluster(self, peers: Sequence[int]) -> None:
         """Voters who say that our directory isn't of their cluster: without them there would be

@@ -308,7 +308,9 @@ def _decode_fetch(request: FetchRequest, version: int, body: memoryview) -> Fetc
     records = None
     if part.records:
         data = part.records[0]
-        records = describe_fetched(data, request.offset)
+        records = describe_fetched(
+            data, request.offset, last_epoch=request.last_epoch, epoch=request.epoch
+        )
         if records is None and len(data):
             raise DecodeError(f"fetched records at offset {request.offset} aren't sound")
     return FetchResponse(

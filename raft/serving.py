@@ -164,7 +164,7 @@ def on_begin_epoch(q: Quorum, token: int, request: BeginEpochRequest) -> None:
         if not names(q.key, request.voter):
             error = ErrorCode.invalid_voter_key
     response = BeginEpochResponse(error, *q.told)
-    if q.needs_end == UNKNOWN_END:
+    if q.needs_end == UNKNOWN_END and error == ErrorCode.none:
         # It may have forgotten a later epoch, so nobody confirms a read by what it says.
         response = response._replace(leader_id=NO_LEADER)
     q.emit(SendResponse(token, response))

@@ -191,7 +191,7 @@ def _too_few(q: Quorum, role: Leader, voters: VoterSet) -> _Refusal | None:
     return _Refusal(
         ErrorCode.request_timed_out,
         f"only {len(living)} of the {len(voters)} voters that would be left fetch at present, and "
-        f"{voters.majority} have to: start again, or remove first, {silent}",
+        f"{voters.majority} have to. Not so (down, cut off or far behind): {silent}",
     )
 
 

@@ -215,6 +215,7 @@ class RaftChecks:
         ):
             self._vote(key, request.epoch, request.candidate)
             durable = disk.election
+            self.require(not disk.robbed, "nobody votes who has forgotten", node_id, request)
             self.require(
                 durable.epoch == request.epoch and durable.voted == request.candidate,
                 "vote durable before it is given",

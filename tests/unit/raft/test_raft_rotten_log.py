@@ -4,9 +4,14 @@ notice it first."""
 from pathlib import Path
 
 import pytest
+from core_rig import Core, log, records
 from raft_rig import Cluster, eventually
 from structlog.testing import capture_logs
-from test_raft_snapshots import run, write_snapshot
+from test_raft_snapshots import run
+
+from raft.effects import ElectionState
+from raft.metadata_log import describe_fetched
+from wire.batch import build_batch
 
 HEADER = 61
 
@@ -31,35 +36,84 @@ def spoil(member, byte):
         file.write(bytes([was[0] ^ 0x40]))
 
 
-@pytest.mark.parametrize("byte", [HEADER + 5, 8], ids=["a record", "the length of a batch"])
-def test_a_snapshot_takes_the_place_of_what_the_disk_has_spoiled(tmp_path, byte):
+async def write_snapshot(member):
+    """One that retention keeps no shorter than others."""
+    node = member.node
+    end, epoch, now_ms = node.applied_offset, node.leader().epoch, node.env.clock.wall_ms()
+    return await node.write_snapshot(end, epoch, now_ms, [list(member.recorder.state)])
+
+
+async def with_a_late_one(cluster):
+    """The leader, and one that is down and lacks most of the log."""
+    await cluster.start()
+    leader = await cluster.leader()
+    late = next(member for member in cluster.up if member is not leader)
+    await cluster.append(b"first")
+    await cluster.caught_up()
+    await late.kill()
+    for number in range(20):
+        await cluster.append(b"%d" % number)
+    return leader, late
+
+
+SPOILED = {"a record": HEADER + 5, "the length of a batch": 8, "its epoch": 15, "its offset": 6}
+
+
+@pytest.mark.parametrize("snapshot", ["before", "after"])
+@pytest.mark.parametrize("byte", SPOILED.values(), ids=SPOILED)
+def test_a_snapshot_takes_the_place_of_what_the_disk_has_spoiled(tmp_path, byte, snapshot):
     async def tell(cluster):
-        await cluster.start()
-        leader = await cluster.leader()
-        late = next(member for member in cluster.up if member is not leader)
-        await cluster.append(b"first")
-        await cluster.caught_up()
-        await late.kill()
-        for number in range(20):
-            await cluster.append(b"%d" % number)
+        leader, late = await with_a_late_one(cluster)
+        if snapshot == "before":
+            assert await write_snapshot(leader)
+        await cluster.append(b"more")
         spoil(leader, byte)
         with capture_logs() as logs:
             await late.start()
-            await eventually(lambda: leader.recorder.lost_snapshots)
-            await write_snapshot(leader)
+            if snapshot == "after":
+                await eventually(lambda: leader.recorder.lost_snapshots)
+                assert await write_snapshot(leader)
             await cluster.append(b"last")
             await cluster.caught_up()
         assert late.recorder.state == leader.recorder.state
         assert late.recorder.snapshots
         assert leader.node.is_leader
-        assert leader.recorder.lost_snapshots == 1
+        assert leader.recorder.lost_snapshots == (snapshot == "after")
         told = [line for line in logs if line["event"] == "metadata_log_damaged"]
         assert [line["replaced_by"] for line in told] == ["a snapshot"]
         await leader.stop()
-        with capture_logs() as logs:
-            await leader.start()
-            await cluster.caught_up()
-        assert "metadata_log_damaged" not in [line["event"] for line in logs]
+        await leader.start()  # what is on its disk it finds now, and gets it from the others
+        await cluster.append(b"again")
+        await cluster.caught_up()
+        await eventually(lambda: not leader.node.status()["damaged"])
+        assert not any(member.fatal for member in cluster.up)
+
+    run(tell, Cluster(tmp_path))
+
+
+def test_a_snapshot_that_did_not_come_is_asked_for_again(tmp_path):
+    async def tell(cluster):
+        leader, late = await with_a_late_one(cluster)
+        spoil(leader, SPOILED["a record"])
+        await late.start()
+        await eventually(lambda: leader.recorder.lost_snapshots > 1)
+        assert await write_snapshot(leader)
+        await cluster.caught_up()
+
+    run(tell, Cluster(tmp_path))
+
+
+def test_whoever_asks_from_within_a_batch_finds_no_damage(tmp_path):
+    async def tell(cluster):
+        await cluster.start()
+        leader = await cluster.leader()
+        base, last = await cluster.append(b"a", b"b", b"c")
+        await cluster.append(b"d")
+        server = leader.node._performer._records_server
+        for offset in range(base, last + 1):
+            assert server.records(offset, 10_000).size
+        assert not leader.node.log.is_damaged
+        assert not leader.fatal
 
     run(tell, Cluster(tmp_path))
 
@@ -76,3 +130,33 @@ def test_a_leader_that_cannot_give_what_nobody_else_has_yet_lets_others_lead(tmp
         await cluster.leader(unlike=leader.node_id)
 
     run(tell, Cluster(tmp_path))
+
+
+# What a follower makes of it
+
+
+def test_epochs_that_fall_or_lie_in_the_future_end_what_is_sound():
+    """A batch's epoch is not covered by its CRC."""
+    epochs = (3, 4, 9, 4)
+    batches = [
+        build_batch([(0, None, b"x", ())], base_offset=offset, leader_epoch=epoch)
+        for offset, epoch in enumerate(epochs, 10)
+    ]
+    data = memoryview(b"".join(map(bytes, batches)))
+    for last_epoch, epoch, end in ((0, 9, 13), (3, 8, 12), (3, 3, 11)):
+        found = describe_fetched(data, 10, last_epoch=last_epoch, epoch=epoch)
+        assert found.end_offset == end
+        assert len(found.payload) == sum(map(len, batches[: end - 10]))
+    assert describe_fetched(data, 10, last_epoch=4, epoch=9) is None
+    assert describe_fetched(data, 10, last_epoch=0, epoch=2) is None
+
+
+@pytest.mark.parametrize("epochs", [(5, 6, 5), (4, 5), (5, 9), (9, 5)])
+def test_epochs_that_cannot_be_leave_the_log_as_it_is(epochs):
+    core = Core(log=log((5, 4)), stored=ElectionState(5))
+    core.follow(2, 7)
+    core.fetched(records=records(4, *((epoch, 1) for epoch in epochs)), high_watermark=4)
+    assert core.q.log.end == 4
+    core.pass_ms(100)
+    core.fetched(records=records(4, (5, 1), (7, 1)), high_watermark=4)
+    assert core.q.log.end == 6
