@@ -243,6 +243,15 @@ def ask_for_votes(q: Quorum) -> None:
             q.emit(SendRequest(peer_id, request))
 
 
+def _wait_no_longer(q: Quorum, role: Prospective | Candidate) -> None:
+    """A peer refuses, so it may take those who haven't answered. One that stands still, as a leader
+    may that is to be replaced, is not worth the whole time of an election; where answers are but
+    late, each election that fails has the next one wait longer."""
+    if isinstance(role, Prospective) or not role.lost:
+        wait_ms = q.config.lost_leader_wait_max_ms << min(q.failed_elections + 1, 8)
+        role.deadline_ms = min(role.deadline_ms, q.now_ms + wait_ms)
+
+
 def _current_ballot(q: Quorum, request: VoteRequest) -> Prospective | Candidate | None:
     role = q.role
     wanted = Prospective if request.pre_vote else Candidate
@@ -262,7 +271,10 @@ def on_vote_response(q: Quorum, peer_id: int, request: VoteRequest, response: Vo
     if role is None or peer_id in role.ballot.votes:
         return
     # An error is a refusal: the peer has seen our request and won't change its mind by itself.
-    role.ballot.votes[peer_id] = response.error == ErrorCode.none and response.granted
+    granted = response.error == ErrorCode.none and response.granted
+    role.ballot.votes[peer_id] = granted
+    if not granted:
+        _wait_no_longer(q, role)
     if not (isinstance(role, Candidate) and role.lost):
         count_votes(q)
 

@@ -1,6 +1,6 @@
 RULE = "a voter whose log is gone believes a leader that was deposed by its own vote"
-SEEDS_FROM = 600  # one in four hundred tells it
-SEEDS_MAX = 1_700
+SEEDS_FROM = 1_250  # one in four hundred tells it
+SEEDS_MAX = 2_300
 
 
 def install(replace):

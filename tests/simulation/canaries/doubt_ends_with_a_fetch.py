@@ -1,6 +1,6 @@
 RULE = "a voter whose log is gone takes part again with whatever it has fetched first"
-SEEDS_FROM = 140
-SEEDS_MAX = 650
+SEEDS_FROM = 950
+SEEDS_MAX = 1_400
 
 
 def install(replace):

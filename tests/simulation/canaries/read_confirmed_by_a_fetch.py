@@ -1,6 +1,6 @@
 RULE = "a read is confirmed by a fetch that may have been sent before it"
-SEEDS_MAX = 1_000
-SEEDS_FROM = 500  # a rare one: one seed in two thousand or so tells it
+SEEDS_MAX = 5_000
+SEEDS_FROM = 400  # a rare one: one seed in two thousand or so tells it
 
 
 def install(replace):

@@ -248,3 +248,42 @@ def test_a_flapping_connection_deposes_nobody():
         assert (core.role, core.q.epoch, core.q.leader_id) == ("Follower", 5, 2)
         core.fetched()
         assert not core.q.role.lost
+
+
+# Our own: who stands still costs no election's whole time
+
+
+def test_a_refused_candidate_does_not_wait_for_who_stands_still():
+    """Of three, one has voted for itself, and one doesn't answer: the leader that hangs."""
+    core = Core()
+    core.pass_ms(60)
+    core.answer_votes(2, pre_vote=True)
+    core.answer_votes(2, granted=False)
+    assert core.role == "Candidate"
+    assert not core.q.role.lost, "the third may grant it yet"
+    core.pass_ms(2 * core.q.config.lost_leader_wait_max_ms)
+    assert core.q.role.lost
+    core.pass_ms(2 * core.q.config.lost_leader_wait_max_ms)
+    assert core.role == "Prospective"
+    core.answer_votes(2, pre_vote=True, granted=False)
+    core.pass_ms(4 * core.q.config.lost_leader_wait_max_ms)
+    assert core.role == "Unattached"
+
+
+def test_where_answers_are_late_each_lost_election_waits_longer():
+    core = Core()
+    waits = []
+    for _ in range(6):
+        while core.role != "Candidate" or core.q.role.lost:
+            if core.role == "Prospective":
+                core.answer_votes(2, pre_vote=True)
+            else:
+                core.pass_ms(10)
+        core.answer_votes(2, granted=False)
+        began = core.now_ms
+        while core.role == "Candidate" and not core.q.role.lost:
+            core.pass_ms(1)
+        waits.append(core.now_ms - began)
+    assert waits == sorted(waits)
+    assert waits[0] <= 100
+    assert waits[-1] > 900
