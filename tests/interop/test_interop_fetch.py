@@ -33,7 +33,9 @@ def write_transactions(bootstrap):
         for n in (0, 1)
     ]
     placed = []  # (offset, value, whether it was committed), as acknowledged
-    now_ms = int(time.time() * 1000) - 600_000
+    # Each is later by more than log.roll.ms than all before, than the markers too, whose time is
+    # the clock's: so it begins a segment, however fast the machine is.
+    ahead_ms = int(time.time() * 1000) + 600_000
     begun = {0: [], 1: []}
     for producer in producers:
         producer.init_transactions(30)
@@ -47,7 +49,7 @@ def write_transactions(bootstrap):
                 "txn",
                 value,
                 partition=0,
-                timestamp=now_ms + number * 50,
+                timestamp=ahead_ms + number * 1_000,
                 on_delivery=lambda e, m, which=which: begun[which].append((m.offset(), m.value())),
             )
         assert producer.flush(30) == 0
