@@ -47,7 +47,7 @@ class RecordsServer:
 
     def _problem(self, data: bytes, offset: int) -> str | None:
         """What is wrong with the batch that `data` begins with. Base offset and epoch are not
-        covered by its CRC."""
+        covered by its CRC; an epoch that is known nowhere else can't be judged."""
         try:
             header = read_header(data)
         except DecodeError as error:
@@ -55,7 +55,7 @@ class RecordsServer:
         epoch = self._log.log.epochs.epoch_at(offset)
         if header.base_offset != offset:
             return f"it says that it begins at offset {header.base_offset}"
-        if header.leader_epoch != epoch:
+        if epoch >= 0 and header.leader_epoch != epoch:
             return f"leader epoch {header.leader_epoch}, but it is {epoch}"
         if header.length > len(data) or not crc_ok(data, 0, header.length):
             return "CRC is wrong"

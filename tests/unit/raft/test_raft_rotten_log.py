@@ -11,6 +11,7 @@ from test_raft_snapshots import run
 
 from raft.effects import ElectionState
 from raft.metadata_log import describe_fetched
+from storage.epochs import LeaderEpochs
 from wire.batch import build_batch
 
 HEADER = 61
@@ -114,6 +115,21 @@ def test_whoever_asks_from_within_a_batch_finds_no_damage(tmp_path):
             assert server.records(offset, 10_000).size
         assert not leader.node.log.is_damaged
         assert not leader.fatal
+
+    run(tell, Cluster(tmp_path))
+
+
+def test_an_epoch_that_is_known_nowhere_else_is_no_damage(tmp_path):
+    """As where a leader-epoch file was lost, and is written anew from what came later."""
+
+    async def tell(cluster):
+        await cluster.start()
+        leader = await cluster.leader()
+        base, _ = await cluster.append(b"a")
+        log = leader.node.log.log
+        log.epochs = LeaderEpochs([(log.epochs.latest, base + 1)])
+        assert leader.node._performer._records_server.records(base, 10_000).size
+        assert not leader.node.log.is_damaged
 
     run(tell, Cluster(tmp_path))
 
