@@ -198,12 +198,13 @@ def count_votes(q: Quorum) -> None:
     role = q.role
     assert isinstance(role, Prospective | Candidate), role
     result = outcome(q.voters.ids, role.ballot.tally)
-    if result is Outcome.LOST:
+    is_lost = isinstance(role, Candidate) and role.lost
+    if result is Outcome.LOST and not is_lost:
         lose(q)
     elif result is Outcome.WON and isinstance(role, Prospective):
         q.become_candidate()
         count_votes(q)
-    elif result is Outcome.WON:
+    elif result is Outcome.WON:  # late, perhaps: a vote given counts as long as its epoch does
         leading.take_over(q, role.ballot)
 
 
@@ -220,7 +221,10 @@ def lose(q: Quorum) -> None:
     most_ms = min(most_ms, q.config.pre_vote_backoff_max_ms)
     again_at_ms = q.now_ms + q.chance.randint(most_ms // 4, most_ms)
     if q.leader_id != NO_LEADER:
-        q.become_follower(q.epoch, q.leader_id, lost_until_ms=again_at_ms)
+        slot = role.slot if isinstance(role, Prospective) else None
+        if slot is not None and slot.in_flight is None:
+            slot = None  # what it waited for may have happened meanwhile
+        q.become_follower(q.epoch, q.leader_id, lost_until_ms=again_at_ms, slot=slot)
     else:
         q.become_unattached(q.epoch, election_at_ms=again_at_ms)
 
@@ -245,10 +249,11 @@ def ask_for_votes(q: Quorum) -> None:
 
 def _wait_no_longer(q: Quorum, role: Prospective | Candidate) -> None:
     """A peer refuses, so it may take those who haven't answered. One that stands still, as a leader
-    may that is to be replaced, is not worth the whole time of an election; where answers are but
-    late, each election that fails has the next one wait longer."""
+    may that is to be replaced, is not worth the whole time of an election. Where answers are but
+    late, as long as this one took is waited again, and longer after each election that fails."""
     if isinstance(role, Prospective) or not role.lost:
         wait_ms = q.config.lost_leader_wait_max_ms << min(q.failed_elections + 1, 8)
+        wait_ms = max(wait_ms, q.now_ms - role.ballot.began_ms)
         role.deadline_ms = min(role.deadline_ms, q.now_ms + wait_ms)
 
 
@@ -275,8 +280,7 @@ def on_vote_response(q: Quorum, peer_id: int, request: VoteRequest, response: Vo
     role.ballot.votes[peer_id] = granted
     if not granted:
         _wait_no_longer(q, role)
-    if not (isinstance(role, Candidate) and role.lost):
-        count_votes(q)
+    count_votes(q)
 
 
 def on_vote_failed(
@@ -292,8 +296,7 @@ def on_vote_failed(
         return
     role.ballot.ask_at_ms[peer_id] = q.retry_at_ms()
     role.ballot.unreachable[peer_id] = None
-    if not (isinstance(role, Candidate) and role.lost):
-        count_votes(q)
+    count_votes(q)
 
 
 def on_election_tick(q: Quorum) -> None:

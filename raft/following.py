@@ -27,7 +27,7 @@ from raft.messages import (
     FetchSnapshotRequest,
     FetchSnapshotResponse,
 )
-from raft.roles import FetchSlot, Follower, Leader, SnapshotDownload, Unattached
+from raft.roles import FetchSlot, Follower, Leader, Prospective, SnapshotDownload, Unattached
 from raft.state import Quorum
 from raft.voters import MembershipRecord, OffsetAndEpoch, ReplicaKey
 from wire.errors import ErrorCode
@@ -38,6 +38,11 @@ _RESIGNED = (
     ErrorCode.not_leader_or_follower,
     ErrorCode.broker_not_available,
     ErrorCode.unknown_leader_epoch,
+)
+_UNKNOWN_QUESTION = (
+    ErrorCode.invalid_request,
+    ErrorCode.offset_out_of_range,
+    ErrorCode.unknown_server_error,
 )
 
 
@@ -98,10 +103,10 @@ def _slot_of(
 ) -> FetchSlot | None:
     """The slot in which this very request is in flight; None if it is an old one."""
     role = q.role
-    if not isinstance(role, Unattached | Follower):
+    slot = role.slot if isinstance(role, Unattached | Follower | Prospective) else None
+    if slot is None or slot.peer_id != peer_id or slot.in_flight is not request:
         return None
-    slot = role.slot
-    return slot if slot.peer_id == peer_id and slot.in_flight is request else None
+    return slot
 
 
 def on_fetch_failed(q: Quorum, peer_id: int, request: FetchRequest | FetchSnapshotRequest) -> None:
@@ -142,9 +147,10 @@ def on_fetch_response(
     told = response.leader_id, response.epoch, response.leader_address
     if learn(q, peer_id, *told) or slot is None:
         return
+    _look_whether_back(q, peer_id, slot, response)
     role = q.role
     if response.error != ErrorCode.none:
-        if request.offset == _BEYOND and response.error not in _RESIGNED:
+        if request.offset == _BEYOND and response.error in _UNKNOWN_QUESTION:
             slot.leader_end = UNKNOWN_END  # it doesn't know such questions: don't ask it again
         _on_fetch_error(q, peer_id, slot, response.error)
         return
@@ -218,6 +224,20 @@ def _on_fetch_error(q: Quorum, peer_id: int, slot: FetchSlot, error: ErrorCode) 
     ):
         # It says itself that it leads no longer: it resigned, or was started again.
         leader_lost(q, stand_at_ms=q.now_ms + q.random_lost_leader_wait_ms())
+
+
+def _look_whether_back(
+    q: Quorum, peer_id: int, slot: FetchSlot, response: FetchResponse | FetchSnapshotResponse
+) -> None:
+    """While we ask whether we would win without it, the leader answers after all. On a slow network
+    it may never do so in between."""
+    if (
+        isinstance(q.role, Prospective)
+        and response.error == ErrorCode.none
+        and (peer_id, response.epoch) == (q.leader_id, q.epoch)
+        and response.leader_id in (NO_LEADER, peer_id)
+    ):
+        q.become_follower(q.epoch, peer_id, slot=slot)
 
 
 def _heard_leader(q: Quorum, role: Follower) -> None:
@@ -312,6 +332,7 @@ def on_snapshot_response(
     told = response.leader_id, response.epoch, response.leader_address
     if learn(q, peer_id, *told) or slot is None:
         return
+    _look_whether_back(q, peer_id, slot, response)
     role, download = q.role, q.download
     slot.next_at_ms = q.retry_at_ms()
     if not isinstance(role, Follower) or download is None or download.freezing:

@@ -193,6 +193,10 @@ class LogView:
         end = self.end_of_epoch(epoch)
         if end.epoch != epoch or end.offset < offset:
             return Diverging(end)
+        own = next((e for e in reversed(self.epochs) if e.start_offset < offset), None)
+        if own is not None and own.epoch != epoch and offset > self.start:
+            # Its last record never was of the epoch that it says: no CRC covers that.
+            return Diverging(self.end_of_epoch(own.epoch))
         return _VALID
 
     def truncation_point(self, leader_end: OffsetAndEpoch) -> int:

@@ -24,6 +24,7 @@ from raft.voter_records import read_history, records_in
 from raft.voters import MembershipRecord, OffsetAndEpoch, VoterSet
 from storage import names
 from storage.config import LogConfig
+from storage.damage import keep_tail
 from storage.log import Log
 from storage.scan import Damage, sound_end
 from wire import partition_metadata
@@ -31,7 +32,7 @@ from wire.batch import crc_ok, iter_headers
 from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import METADATA_TOPIC_ID
-from world.env import Disk, Env
+from world.env import Disk, DiskFull, Env
 from world.slices import run_in_slices
 
 logger = structlog.get_logger("raft")
@@ -172,7 +173,7 @@ class MetadataLog:
         """Whether this is a voter that nobody can give anything back. What is left of the log may
         be of a time when it was alone, so that doesn't say it by itself."""
         others = [place for place in self.config.bootstrap if place != self.config.own_address]
-        only = history.voters.ids == (self.config.node_id,)
+        only = history.voters.ids in ((), (self.config.node_id,))
         return only and not others and not self.config.observer
 
     def _view(self) -> LogView:
@@ -290,7 +291,7 @@ class MetadataLog:
                 begin = damage.position + 1 if damage and path == damage.path else 0
                 file = disk.open(path)
                 try:
-                    end = await run_in_slices(self.env, sound_end(file, begin, end))
+                    end = await run_in_slices(self.env, sound_end(file, base, begin, end))
                 finally:
                     file.close()
         return end
@@ -311,7 +312,13 @@ class MetadataLog:
                     + "".join(f"; {p}: {reason}" for p, reason in self.snapshots.unusable.items()),
                 )
             missing = max(synced, log.end_offset)
+            where = f"{self.directory}: the log begins at offset {start}, no snapshot covers less"
+            logger.error("metadata_log_damaged", where=where, durable_to=missing)
             await self._hold(missing)
+            for base, segment in log.segments.items():
+                problem = Damage(base, segment.file.path, 0, "it begins behind what is missing")
+                kept = await keep_tail(self.env, segment, 0, problem)
+                logger.warning("segment_kept", path=kept.path, reason=kept.reason)
             log.truncate_and_restart_at(0)
             await log.settle()
             return missing
@@ -393,7 +400,7 @@ class MetadataLog:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether it still begins before damage that was noted."""
+        """Whether damage that was noted is still in one of its files."""
         return self._damaged_at is not None
 
     def trim(self) -> OffsetAndEpoch | None:
@@ -418,11 +425,24 @@ class MetadataLog:
         damaged_at = self._damaged_at
         if damaged_at is not None and latest is not None:
             if damaged_at < latest.offset <= log.end_offset:
+                begins = latest if log.log_start_offset < latest.offset else begins
                 self._begin_at(latest, wall_ms)
-                begins = latest
-            if damaged_at < log.log_start_offset:
+                self._drop_file_of(damaged_at, latest, wall_ms)
+            if damaged_at < log.first_offset:
                 self._damaged_at = None
         return begins
+
+    def _drop_file_of(self, damaged_at: int, latest: OffsetAndEpoch, wall_ms: int) -> None:
+        """The next start would meet the damage. New records are in a new file, then, but not while
+        some are in this one that a snapshot doesn't hold: they can be read beside the damage for
+        as long as it is known in memory where they are."""
+        log = self.log
+        if damaged_at >= log.active.base_offset and latest.offset == log.end_offset:
+            try:
+                log.roll()
+            except DiskFull as error:
+                logger.error("segment_not_rolled", reason=str(error))
+            log.delete_retired_segments(wall_ms, latest.offset)
 
     def _begin_at(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
         self.snapshots.drop_before(snapshot)

@@ -216,13 +216,14 @@ class RaftNode:
         if self.stopped or now_ms < self._damage_heeded_ms + _DAMAGE_PAUSE_MS:
             return
         self._damage_heeded_ms = now_ms
-        if offset >= self.applied_offset:
+        latest = self.log.snapshots.latest
+        if offset >= max(self.applied_offset, 0 if latest is None else latest.offset):
             self.fail(FatalError(EXIT_LOG_DAMAGED, f"the metadata log is damaged: {where}"))
             return
         if self.log.note_damage(offset):
             logger.error("metadata_log_damaged", where=where, replaced_by="a snapshot")
         self._trim()
-        if self.log.is_damaged:
+        if offset >= self.log.log.log_start_offset:
             self.snapshot_lost()
 
     def _of_other_cluster(self, peers: Sequence[int]) -> None:
@@ -526,6 +527,8 @@ class RaftNode:
         if self.stopped:
             return
         self._trim()
+        if self.log.is_damaged:
+            self.snapshot_lost()
         self._cleaning_task = asyncio.get_running_loop().create_task(
             self._delete_files(), name="raft-clean"
         )

@@ -21,7 +21,7 @@ from raft.events import LogSynced, ServeParked, SnapshotFrozen, VoterProbed
 from raft.hardening import Hardening
 from raft.listener import CommittedBatch, LeaderAndEpoch
 from raft.messages import FetchResponse, FetchSnapshotResponse, Response
-from raft.records_server import RecordsServer
+from raft.records_server import Answer, RecordsServer
 from raft.requests import Call, Slice
 from raft.roles import Leader
 from raft.snapshot_server import SnapshotServer
@@ -30,7 +30,7 @@ from raft.voter_records import control_batch, encode_membership, membership_in
 from raft.voters import MembershipRecord, OffsetAndEpoch
 from wire import control
 from wire.batch import read_header
-from wire.errors import DamagedFile, ErrorCode, FatalError, KafkaError
+from wire.errors import ErrorCode, FatalError, KafkaError
 from wire.exits import EXIT_METADATA_DISK_FAILED
 from wire.uuids import to_text
 from world.env import DiskError, File
@@ -59,7 +59,7 @@ class Performer:
         self._env = node.env
         self._log = node.log
         self._applier = applier
-        self._records_server = RecordsServer(node.log, node.log_damaged)
+        self._records_server = RecordsServer(node.log, node.log_damaged, node.fail_for)
         self._snapshot_server = SnapshotServer(
             node.log.snapshots, node.snapshot_lost, node.fail_for
         )
@@ -180,31 +180,32 @@ class Performer:
             return  # its connection is gone
         later, call = entry
         response = effect.response
-        data: Slice | None = None
         if isinstance(response, FetchResponse) and response.read_from is not None:
-            try:
-                data = self._records(response.read_from, call)
-            except DamagedFile:
-                response = response._replace(error=ErrorCode.kafka_storage_error, read_from=None)
+            self._serve_records(
+                response, call, lambda filled, found: self._answer(later, call, filled, found)
+            )
         elif isinstance(response, FetchSnapshotResponse) and response.error == ErrorCode.none:
             self._snapshot_server.serve(
                 response,
                 call.records_max_bytes,
                 lambda filled, found: self._answer(later, call, filled, found),
             )
-            return
-        self._answer(later, call, response, data)
+        else:
+            self._answer(later, call, response, None)
 
     def _answer(self, later: Later, call: Call, response: Response, data: Slice | None) -> None:
         if not later.done:
             later.set(self._node.quorum_apis.reply(call, response, data))
 
-    def _records(self, offset: int, call: Call) -> Slice | None:
+    def _serve_records(self, response: FetchResponse, call: Call, answer: Answer) -> None:
+        offset = response.read_from
+        assert offset is not None, response
         most = min(call.records_max_bytes, self._node.config.fetch_max_bytes)
         newest = self._newest
         if newest is not None and newest.batch.base_offset == offset and len(newest.data) <= most:
-            return Slice(newest.data, len(newest.data))  # what others mostly wait for
-        return self._records_server.records(offset, most)
+            answer(response, Slice(newest.data, len(newest.data)))  # what others mostly wait for
+        else:
+            self._records_server.serve(response, offset, most, answer)
 
     def _serve_parked_soon(self, effect: fx.ServeParkedSoon) -> None:
         self._serve_asked = True
@@ -427,5 +428,6 @@ class Performer:
             await asyncio.wait(tasks)
         await self._hardening.close()
         await self._snapshot_server.close()
+        await self._records_server.close()
         self._drop_part()
         return not self._failed_late

@@ -1,62 +1,153 @@
-"""The records of a leader's answer to a fetch, and the damage to them that is found at this.
+"""The records of a leader's answer to a fetch, looked at before they go out.
 
-They go out as the disk gives them. Who fetches looks at all of them and asks again from the first
-batch that isn't sound, so to look at the first one of each answer is enough.
+Base offset and epoch of a batch are not covered by its CRC, so who fetches can't find all damage:
+with a spoiled epoch its log could pass for newer than those that hold what is committed.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
+import structlog
+
+from raft.burst import MAX_BATCH_BYTES
+from raft.messages import FetchResponse
 from raft.metadata_log import MetadataLog
 from raft.requests import Slice
-from raft.snapshot_server import slice_of
 from storage.errors import OffsetOutOfRange
-from wire.batch import crc_ok, read_header
-from wire.errors import DamagedFile, DecodeError
+from storage.reading import Slice as Part
+from wire.batch import BatchHeader, crc_ok, iter_headers
+from wire.errors import DamagedFile, DecodeError, ErrorCode
+from world.env import DiskFull
+
+logger = structlog.get_logger("raft")
+_LOOKED_AT_MAX = 1 << 20  # bytes in one go, unless the first batch is longer
+
+Answer = Callable[[FetchResponse, Slice | None], None]
 
 
 class RecordsServer:
-    """`damaged(offset, where)` is called each time that the batch at `offset` is unsound."""
+    """`damaged(offset, where)` is called each time that what is at `offset` can't be given, `fail`
+    when the disk failed at it."""
 
-    def __init__(self, log: MetadataLog, damaged: Callable[[int, str], None]) -> None:
+    def __init__(
+        self,
+        log: MetadataLog,
+        damaged: Callable[[int, str], None],
+        fail: Callable[[BaseException], None],
+    ) -> None:
         self._log = log
         self._damaged = damaged
+        self._fail = fail
+        self._reads: dict[asyncio.Task[None], None] = {}
 
-    def records(self, offset: int, max_bytes: int) -> Slice | None:
-        """Whole batches from `offset` on, of at most `max_bytes` but for the first; None where the
-        log was trimmed meanwhile, which the next fetch is told.
+    def serve(self, response: FetchResponse, offset: int, max_bytes: int, answer: Answer) -> None:
+        """Give `answer` the response of the core with sound batches from `offset` on, of at most
+        `max_bytes` but for the first; without any where the log was trimmed meanwhile, which the
+        next fetch is told, and with an error where the first is unsound.
 
-        Raises DamagedFile where not even the lengths of batches make sense, and DiskError."""
+        Raises DiskError."""
         try:
-            part = self._log.log.read(offset, max_bytes)
+            part = self._log.log.read(offset, min(max_bytes, _LOOKED_AT_MAX))
         except OffsetOutOfRange:
-            return None
+            part = None
         except DamagedFile as error:
-            self._damaged(offset, str(error))
-            raise
+            self._refuse(response, offset, str(error), answer)
+            return
+        except DiskFull as error:  # an index had to be made again
+            logger.error("records_not_served", offset=offset, reason=str(error))
+            answer(_failed(response), None)
+            return
         if part is None:
-            return None
-        found = slice_of(part.file, part.position, part.length)
-        if isinstance(found.data, bytes):  # else it isn't in memory yet, and will be the next time
-            problem = self._problem(found.data, part.first_offset)
-            if problem is not None:
-                where = f"{part.file.path}: byte {part.position}: offset {part.first_offset}"
-                self._damaged(part.first_offset, f"{where}: {problem}")
-        return found
+            answer(response, None)
+        elif part.length > max(max_bytes, MAX_BATCH_BYTES):
+            where = f"{_place(part, offset)}: a batch of {part.length} bytes"
+            self._refuse(response, offset, where, answer)
+        elif (data := part.file.pread_nowait(part.length, part.position)) is not None:
+            self._give(response, offset, part, data, answer)
+        else:
+            read = asyncio.get_running_loop().create_task(
+                self._read(response, offset, part, self._log.log.truncations, answer),
+                name="raft-read-records",
+            )
+            self._reads[read] = None
+            read.add_done_callback(self._reads.pop)
 
-    def _problem(self, data: bytes, offset: int) -> str | None:
-        """What is wrong with the batch that `data` begins with. Base offset and epoch are not
-        covered by its CRC; an epoch that is known nowhere else can't be judged."""
+    async def _read(
+        self, response: FetchResponse, offset: int, part: Part, truncations: int, answer: Answer
+    ) -> None:
+        """Answers with records that the disk has to be waited for."""
+        log = self._log.log
         try:
-            header = read_header(data)
-        except DecodeError as error:
-            return str(error)
-        epoch = self._log.log.epochs.epoch_at(offset)
-        if header.base_offset != offset:
+            data = await self._log.env.run_blocking(part.file.pread, part.length, part.position)
+        except Exception as error:  # noqa: BLE001 - told to whoever ends the node
+            self._fail(error)
+            return
+        if log.truncations != truncations:  # by a later leader: other records may be there now
+            answer(response._replace(error=ErrorCode.not_leader_or_follower, read_from=None), None)
+        elif offset < log.log_start_offset:
+            answer(response, None)
+        else:
+            self._give(response, offset, part, data, answer)
+
+    def _give(
+        self, response: FetchResponse, offset: int, part: Part, data: bytes, answer: Answer
+    ) -> None:
+        length, problem = self._look(data, offset)
+        if length:
+            answer(response, Slice(memoryview(data)[:length], length))
+        else:
+            self._refuse(response, offset, f"{_place(part, offset)}: {problem}", answer)
+
+    def _refuse(self, response: FetchResponse, offset: int, where: str, answer: Answer) -> None:
+        self._damaged(offset, where)
+        answer(_failed(response), None)
+
+    def _look(self, data: bytes, offset: int) -> tuple[int, str]:
+        """How many bytes of `data`, which was found for `offset`, are sound batches, and what is
+        wrong behind them."""
+        length, expected = 0, offset
+        try:
+            for position, header in iter_headers(data):
+                problem = self._problem(data, position, header, expected)
+                if problem is not None:
+                    return length, problem
+                length, expected = position + header.length, header.next_offset
+        except (DecodeError, DamagedFile) as error:
+            return length, str(error)
+        return length, "cut short"
+
+    def _problem(
+        self, data: bytes, position: int, header: BatchHeader, expected: int
+    ) -> str | None:
+        if header.base_offset != expected and (position or not self._is_within(header, expected)):
             return f"it says that it begins at offset {header.base_offset}"
-        if epoch >= 0 and header.leader_epoch != epoch:
+        epoch = self._log.log.epochs.epoch_at(expected)
+        if epoch >= 0 and header.leader_epoch != epoch:  # else it is known nowhere else
             return f"leader epoch {header.leader_epoch}, but it is {epoch}"
-        if header.length > len(data) or not crc_ok(data, 0, header.length):
+        if not crc_ok(data, position, header.length):
             return "CRC is wrong"
         return None
+
+    def _is_within(self, header: BatchHeader, offset: int) -> bool:
+        """Whether a batch that claims to begin before `offset` does: what is before that then has
+        to be in the same one."""
+        log = self._log.log
+        if not header.base_offset < offset <= header.last_offset or offset <= log.first_offset:
+            return False
+        before = log.batch_header_at(offset - 1)
+        return before is not None and before.base_offset == header.base_offset
+
+    async def close(self) -> None:
+        """Let what is being read come to its end."""
+        if self._reads:
+            await asyncio.wait(list(self._reads))
+
+
+def _failed(response: FetchResponse) -> FetchResponse:
+    return response._replace(error=ErrorCode.kafka_storage_error, read_from=None)
+
+
+def _place(part: Part, offset: int) -> str:
+    return f"{part.file.path}: byte {part.position}: offset {offset}"

@@ -43,13 +43,15 @@ class Unattached:
 
 @dataclass(slots=True)
 class Ballot:
-    """Votes asked for. A peer is either in flight, or asked (again) at `ask_at_ms`.
+    """Votes asked for since `began_ms`. A peer is either in flight, or asked (again) at
+    `ask_at_ms`.
 
     `unreachable` are those who could not be asked: they count against us until they answer.
     """
 
     votes: dict[int, bool]
     ask_at_ms: dict[int, int | None]
+    began_ms: int
     unreachable: dict[int, None] = field(default_factory=dict)
 
     @property
@@ -61,10 +63,12 @@ class Ballot:
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks whether it would win before it raises its epoch (KIP-996)."""
+    """Asks whether it would win before it raises its epoch (KIP-996). `slot`: with what it has
+    asked the leader that it takes for lost, whose answer may be but late."""
 
     ballot: Ballot
     deadline_ms: int
+    slot: FetchSlot | None = None
 
 
 @dataclass(slots=True)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import structlog
 
-from net.handlers import FileRange
 from raft.messages import FetchSnapshotResponse
 from raft.requests import Slice
 from raft.snapshots import SnapshotStore, SnapshotUnusable
@@ -24,14 +23,6 @@ logger = structlog.get_logger("raft")
 _SLICE_MAX = 8 << 20
 
 Answer = Callable[[FetchSnapshotResponse, Slice | None], None]
-
-
-def slice_of(file: File, position: int, length: int) -> Slice:
-    """Bytes to answer with: from memory where they are there, else sent as the disk gives them."""
-    data = file.pread_nowait(length, position)
-    if data is not None and len(data) == length:
-        return Slice(data, length)
-    return Slice(FileRange(file, position, length), length)
 
 
 class SnapshotServer:

@@ -412,9 +412,10 @@ class Quorum:
         address: Address | None = None,
         *,
         lost_until_ms: int | None = None,
+        slot: FetchSlot | None = None,
     ) -> None:
         """Follow `leader_id`, which said it is at `address`, if anybody did. `lost_until_ms`: it
-        is the one we have lost; stand again then."""
+        is the one we have lost; stand again then. `slot`: with what we asked it already."""
         assert epoch >= self.epoch, (epoch, self.epoch)
         assert leader_id != self.node_id, leader_id
         if epoch > self.epoch:
@@ -431,12 +432,13 @@ class Quorum:
         download = self.download
         if download is not None and download.leader_id != leader_id and not download.freezing:
             self.download = None
-        slots = FetchSlot(self.now_ms), VoterSlot(self.now_ms)
+        slots = slot or FetchSlot(self.now_ms), VoterSlot(self.now_ms)
         self._switch(Follower(leader_id, deadline_ms, *slots, lost))
 
     def become_prospective(self) -> None:
         assert self.may_stand, self.describe()
-        self._switch(Prospective(self._new_ballot(), self._election_deadline_ms()))
+        slot = self.role.slot if isinstance(self.role, Follower) else None
+        self._switch(Prospective(self._new_ballot(), self._election_deadline_ms(), slot))
 
     def become_candidate(self) -> None:
         assert self.may_stand, self.describe()
@@ -450,7 +452,7 @@ class Quorum:
 
     def _new_ballot(self) -> Ballot:
         own = {self.node_id: True} if self.is_voter else {}
-        return Ballot(own, {key.node_id: self.now_ms for key in self.others()})
+        return Ballot(own, {key.node_id: self.now_ms for key in self.others()}, self.now_ms)
 
     def become_leader(self) -> None:
         assert self.may_stand, self.describe()

@@ -126,11 +126,12 @@ def scan_segment(
     return scan
 
 
-def sound_end(file: File, position: int, offset: int) -> Work[int]:
-    """Where the last sound batch from `position` on ends, wherever it lies; `offset` if none ends
-    later. In slices (see `world.slices`).
+def sound_end(file: File, base_offset: int, position: int, offset: int) -> Work[int]:
+    """Where the last sound batch from `position` on ends, wherever it lies in a segment without
+    gaps; `offset` if none ends later. In slices (see `world.slices`).
 
-    For what follows a damaged place, where not even the lengths can be trusted.
+    For what follows a damaged place, where not even the lengths can be trusted, nor, as no CRC
+    covers it, what a batch says of its offset. But none has more records than bytes.
     """
     end, size = offset, file.size()
     window, window_at = b"", position
@@ -151,7 +152,11 @@ def sound_end(file: File, position: int, offset: int) -> Work[int]:
             yield
         header = _header_at(window, at)
         following = position + 1
-        if header is not None and header.next_offset > end and position + header.length <= size:
+        if (
+            header is not None
+            and position + header.length <= size
+            and end < header.next_offset <= base_offset + position + header.length
+        ):
             if at + header.length <= len(window):
                 sound = crc_ok(window, at, header.length)
             else:

@@ -5,8 +5,8 @@ from core_rig import NONE, Core, key, log, vote
 
 from raft import effects as fx
 from raft.effects import ElectionState
-from raft.events import RequestFailed, Resign, ResponseReceived
-from raft.messages import BeginEpochRequest, VoteRequest, VoteResponse
+from raft.events import Disconnected, RequestFailed, Resign, ResponseReceived
+from raft.messages import BeginEpochRequest, FetchResponse, VoteRequest, VoteResponse
 from wire.errors import ErrorCode
 
 
@@ -287,3 +287,87 @@ def test_where_answers_are_late_each_lost_election_waits_longer():
     assert waits == sorted(waits)
     assert waits[0] <= 100
     assert waits[-1] > 900
+
+
+def test_as_long_as_the_refusal_took_is_waited_for_the_others():
+    core = Core()
+    core.pass_ms(60)
+    core.answer_votes(2, pre_vote=True)
+    core.pass_ms(300)
+    core.answer_votes(2, granted=False)
+    core.pass_ms(290)
+    assert not core.q.role.lost
+    core.pass_ms(20)
+    assert core.q.role.lost
+
+
+def test_a_vote_that_comes_after_the_time_counts():
+    """It was given in this epoch, and nobody else can have been given it."""
+    core = Core()
+    core.pass_ms(60)
+    core.answer_votes(2, pre_vote=True)
+    core.answer_votes(2, granted=False)
+    core.pass_ms(101)
+    assert (core.role, core.q.role.lost) == ("Candidate", True)
+    core.answer_votes(3)
+    assert core.role == "Leader"
+
+
+def test_who_is_refused_late_does_not_lose_twice():
+    core = Core()
+    core.pass_ms(60)
+    core.answer_votes(2, pre_vote=True)
+    core.answer_votes(2, granted=False)
+    core.pass_ms(101)
+    failed, deadline_ms = core.q.failed_elections, core.q.role.deadline_ms
+    core.answer_votes(3, granted=False)
+    assert (core.q.failed_elections, core.q.role.deadline_ms) == (failed, deadline_ms)
+
+
+# Our own: a slow leader is no lost one
+
+
+@pytest.mark.parametrize("late_ms", [50, 300, 900])
+def test_a_voter_comes_back_to_its_leader_however_late_the_answers_are(late_ms):
+    """Its pre-votes are refused sooner than its fetches are answered."""
+    core = Core()
+    core.follow(2, 5)
+    answers = []
+
+    def take(effects):
+        for effect in effects:
+            if isinstance(effect, fx.SendRequest):
+                answers.append((core.now_ms + late_ms, effect.peer_id, effect.request))
+
+    core.tell(RequestFailed(2, core.q.role.slot.in_flight))
+    take(core.tell(Disconnected(2)))
+    while core.now_ms < 20_000 and (core.role != "Follower" or core.q.role.lost):
+        take(core.pass_ms(1))
+        while answers and answers[0][0] <= core.now_ms:
+            _, peer_id, request = answers.pop(0)
+            if isinstance(request, VoteRequest):
+                assert request.pre_vote
+                response = VoteResponse(NONE, 2, 5, False)
+            elif peer_id == 2:
+                response = FetchResponse(NONE, 2, 5, 0)
+            else:
+                continue
+            take(core.tell(ResponseReceived(peer_id, request, response)))
+    assert core.now_ms < 3 * late_ms + 2_000
+    assert (core.q.epoch, core.q.leader_id) == (5, 2)
+
+
+def test_a_late_answer_of_another_is_no_sign_of_the_leader():
+    core = Core()
+    core.follow(2, 5)
+    core.tell(Disconnected(2))
+    core.pass_ms(90)
+    assert core.role == "Prospective"
+    slot = core.q.role.slot
+    request = slot.in_flight
+    for response in (
+        FetchResponse(ErrorCode.not_leader_or_follower, 2, 5, 0),
+        FetchResponse(NONE, 2, 4, 0),
+    ):
+        core.tell(ResponseReceived(slot.peer_id, request, response))
+        assert core.role == "Prospective"

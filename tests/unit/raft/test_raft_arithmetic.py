@@ -187,3 +187,20 @@ def test_an_empty_log_behind_a_snapshot():
     assert view.check_position(9, 3) == Diverging(snapshot)
     view.append(5, 7, 8)
     assert view.end_of_epoch(4) == snapshot
+
+
+def test_a_fetcher_whose_last_record_is_of_no_such_epoch_is_sent_back():
+    """The epoch is ours, and not over yet, but begins later."""
+    view = LogView(end=12, epochs=[(1, 0), (3, 4), (5, 9)])
+    assert view.check_position(3, 3) == Diverging(OffsetAndEpoch(4, 1))
+    assert view.check_position(4, 3) == Diverging(OffsetAndEpoch(4, 1))
+    assert view.check_position(9, 5) == Diverging(OffsetAndEpoch(9, 3))
+    assert isinstance(view.check_position(5, 3), Valid)
+
+
+def test_but_not_where_it_is_not_known_what_its_epoch_should_be():
+    """A leader-epoch file that was lost is written anew from what came later."""
+    snapshot = OffsetAndEpoch(4, 3)
+    rest = {"earliest_snapshot": snapshot, "latest_snapshot": snapshot}
+    view = LogView(start=4, end=12, epochs=[(5, 9)], **rest)
+    assert isinstance(view.check_position(9, 5), Valid)

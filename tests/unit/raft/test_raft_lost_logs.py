@@ -21,7 +21,7 @@ from raft.events import RequestReceived
 from raft.log_view import UNKNOWN_END
 from raft.messages import NO_LEADER, BeginEpochRequest, FetchRequest, VoteRequest
 from raft.metadata_log import MetadataLog, describe_fetched, make_place
-from raft.snapshots import SnapshotStore
+from raft.snapshots import SnapshotStore, file_name
 from raft.synced_offset import NAME
 from raft.voters import OffsetAndEpoch, ReplicaKey, VoterSet
 from wire import control
@@ -311,6 +311,72 @@ def test_others_are_asked_for_a_snapshot_too():
         assert (found.view.start, found.view.end, found.needs_end) == (0, 0, 12)
 
 
+def test_what_no_snapshot_goes_with_is_kept_and_can_be_put_back():
+    """All controllers may have lost theirs at once, by somebody who cleaned up."""
+    env = filled()
+    disk = env.disk
+
+    async def begin_later():
+        log = MetadataLog(env, config(**OTHERS), "/data")
+        await log.open(NOBODY)
+        log.log.truncate_and_restart_at(9)
+        await log.log.settle()
+        await snapshot_writer.write(env, log.snapshots, OffsetAndEpoch(9, 1), 0, [])
+        append(log, 9)
+        log.note_synced(await log.sync())
+
+    asyncio.run(begin_later())
+    path, snapshot = f"{DIR}/00000000000000000009.log", f"{DIR}/{file_name(OffsetAndEpoch(9, 1))}"
+    content, taken = disk.read_bytes(path), disk.read_bytes(snapshot)
+    disk.remove(snapshot)
+    with capture_logs() as logs:
+        for _ in range(2):
+            _, found = opened(env, **OTHERS)
+            assert (found.view.start, found.view.end, found.needs_end) == (0, 0, 12)
+    told = [line for line in logs if line["event"] == "metadata_log_damaged"]
+    assert "begins at offset 9" in told[0]["where"]
+    assert disk.read_bytes(f"{path}.0.damaged") == content
+    disk.remove(LOG)
+    disk.rename(f"{path}.0.damaged", path)
+    disk.open(snapshot, create=True).append([taken])
+    _, found = opened(env, **OTHERS)
+    assert (found.view.start, found.view.end, found.needs_end) == (9, 12, None)
+
+
+def test_who_knows_no_voter_and_no_other_has_nobody_to_get_anything_from():
+    """Its voters went with the snapshot, or with the whole log."""
+    env = filled()
+
+    async def begin_later():
+        log = MetadataLog(env, config(bootstrap=(("h", 1),)), "/data")
+        await log.open(NOBODY)
+        log.log.truncate_and_restart_at(9)
+        await log.log.settle()
+        append(log, 9)
+        log.note_synced(await log.sync())
+
+    asyncio.run(begin_later())
+    path = f"{DIR}/00000000000000000009.log"
+    content = env.disk.read_bytes(path)
+    with pytest.raises(FatalError, match="no usable snapshot covers what was before"):
+        opened(env, bootstrap=(("h", 1),))
+    assert env.disk.read_bytes(path) == content
+    env = memory_env()
+    env.disk.make_dirs(DIR)
+    with pytest.raises(FatalError, match=r"no other voter.*there is nothing in it"):
+        opened(env, bootstrap=(("h", 1),))
+
+
+def test_one_spoiled_offset_does_not_put_the_end_out_of_reach():
+    """No CRC covers it; and without the synced offset what is sound was durable."""
+    env = filled(0, 3, 6)
+    become(env, None)
+    file = env.disk.open(LOG)
+    file.pwrite(b"\x40", len(batch(0)) + 6)
+    _, found = opened(env, TWO)
+    assert (found.view.end, found.needs_end) == (3, 9)
+
+
 # When it is whole
 
 
@@ -413,6 +479,14 @@ def test_who_is_in_doubt_confirms_no_read():
     core.fetched(diverging=OffsetAndEpoch(5, 7), high_watermark=5)
     core.fetched(records=records(5, (7, 1)), high_watermark=6)
     assert core.ask(BeginEpochRequest(None, 2, 7)).leader_id == 2
+
+
+@pytest.mark.parametrize("error", [E.request_timed_out, E.kafka_storage_error])
+def test_a_question_for_the_end_that_could_not_be_answered_is_asked_again(error):
+    core = in_doubt()
+    core.fetched(error=error, high_watermark=5)
+    core.pass_ms(1_000)
+    assert asked_for_end(core)
 
 
 @pytest.mark.parametrize("error", [E.none, E.invalid_request, E.unknown_server_error])
