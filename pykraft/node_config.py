@@ -77,7 +77,9 @@ class NodeConfig:
 
 def invalid(name: str, value: object, rule: str) -> KafkaError:
     """The error for a setting: its name, its value, what is allowed."""
-    shown = "''" if value == "" else value
+    shown = str(value)
+    if not shown or not shown.isprintable():
+        shown = repr(shown)
     return KafkaError(ErrorCode.invalid_config, f"Invalid value {shown} for {name}: {rule}")
 
 

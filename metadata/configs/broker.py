@@ -17,6 +17,7 @@ from metadata.configs.definition import (
     gzip_level,
     items_of,
     one_of,
+    path,
 )
 
 HOUR_MS: Final = 3_600_000
@@ -166,8 +167,8 @@ BROKER_ROWS: Final[tuple[Row, ...]] = (
 )
 
 LOG_ROWS: Final[tuple[Row, ...]] = (
-    ("log.dir", T.STRING, "/tmp/kafka-logs", None, "Data directory where log.dirs is not given."),
-    ("log.dirs", T.STRING, None, None, "Data directories, separated by commas."),
+    ("log.dir", T.STRING, "/tmp/kafka-logs", path, "Data directory where log.dirs is not given."),
+    ("log.dirs", T.STRING, None, path, "Data directories, separated by commas."),
     (
         "log.retention.check.interval.ms",
         T.LONG,

@@ -220,6 +220,13 @@ def items_of(*allowed: str) -> Rule:
     return rule
 
 
+def path(value: Any) -> str | None:
+    """Allow what the system can be asked for; there may be none."""
+    if value is not None and "\0" in value:
+        return "must be a path, which has no NUL character (\\u0000) in it"
+    return None
+
+
 def gzip_level(value: Any) -> str | None:
     """Kafka's gzip levels."""
     return None if value == -1 or 1 <= value <= 9 else "must be -1 or from 1 to 9"

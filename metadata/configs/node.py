@@ -21,6 +21,7 @@ from metadata.configs.definition import (
     at_least,
     items_of,
     one_of,
+    path,
 )
 from metadata.configs.group import GROUP_ROWS, OFFSETS_ROWS
 
@@ -190,7 +191,7 @@ _QUORUM: Final[tuple[Row, ...]] = (
         at_least(1),
         "Pause before a request between controllers is repeated.",
     ),
-    ("metadata.log.dir", T.STRING, None, None, "Directory of the metadata log; first log dir."),
+    ("metadata.log.dir", T.STRING, None, path, "Directory of the metadata log; first log dir."),
     (
         "metadata.log.segment.bytes",
         T.INT,

@@ -30,8 +30,8 @@ def _drops(address: str) -> bool:
         places = socket.getaddrinfo(
             host.removeprefix("[").removesuffix("]"), int(port), type=socket.SOCK_STREAM
         )
-    except OSError:
-        return False
+    except (OSError, ValueError):
+        return False  # the latter: a name that can't be one
     # A name may have several addresses, of which one that serves is enough.
     answers = [_answer(family, place) for family, _, _, _, place in places]
     return "other" in answers and "maybe" not in answers

@@ -59,6 +59,7 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "broker.properties").write_text(broker.format(data=tmp_path / "data"))
     (tmp_path / "nodisk.properties").write_text(NODE.format(data="/proc/nope"))
     typo = NODE.format(data="d").replace("process.roles", "process.role")
+    (tmp_path / "nul.properties").write_text(NODE.format(data="d\\u0000"))
     (tmp_path / "typo.properties").write_text(typo)
     (tmp_path / "bad.properties").write_text(NODE.format(data="d").replace("id=1", "id=one"))
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
@@ -77,6 +78,7 @@ TWICE = ("--feature", "metadata.version=25")
 REFUSED = [
     (["topics", "list"], "no controllers given: no --admin, no PYKRAFT_ADMIN, no cluster"),
     (["topics", "list", *DEAD], "NETWORK_EXCEPTION"),
+    (["topics", "list", "--admin", "a..b:1", "--timeout", "0.5"], "NETWORK_EXCEPTION"),
     (["topics", "list", "--admin", "h"], "address 'h' of --admin: must be HOST:PORT"),
     (["topics", "list", "--admin", "h:99999"], "'h:99999' of --admin: must be HOST:PORT, the port"),
     (["topics", "list", "--admin", "h:0"], "must be HOST:PORT, the port from 1 to 65535"),
@@ -174,6 +176,11 @@ REFUSED = [
         ["storage", "format", "--config", "nodisk.properties"],
         "can't format the directories of log.dirs: create /proc/nope: No such file",
     ),
+    (
+        ["storage", "format", "--config", "nul.properties"],
+        r"nul.properties: Invalid value 'd\x00' for log.dirs: must be a path",
+    ),
+    (["server", "nul.properties"], r"Invalid value 'd\x00' for log.dirs: must be a path"),
     ([*FORMAT, "--feature", "x=1"], "0 to 0"),
     ([*FORMAT, "--feature", "x"], "NAME=LEVEL"),
     (

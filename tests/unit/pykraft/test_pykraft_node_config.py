@@ -135,6 +135,26 @@ BAD = [
     ({"log_dirs": None, "log_dir": " "}, "log.dirs", "''", "must name a directory"),
     ({"metadata_log_dir": ""}, "metadata.log.dir", "''", "must name a directory"),
     ({"log_dirs": ","}, "log.dirs", "", "must name a directory"),
+    *(
+        (
+            {"log_dirs": None, name: "/a\0b"},
+            name.replace("_", "."),
+            r"'/a\x00b' for",
+            "must be a path",
+        )
+        for name in ("log_dirs", "log_dir")
+    ),
+    ({"metadata_log_dir": "\0"}, "metadata.log.dir", r"'\x00' for", "no NUL character (\\u0000)"),
+    *(
+        ({name: bad}, name.replace("_", "."), repr(bad), "is neither an address nor a host name")
+        for name, bad in (
+            ("listeners", "A://a\0b:1"),
+            ("advertised_listeners", "PLAINTEXT://a\0b:1"),
+            ("pykraft_admin_listener", "a\0b:1"),
+            ("pykraft_metrics_listener", "a\0b:1"),
+        )
+    ),
+    ({"controller_quorum_voters": "1@a\0b:1"}, "controller.quorum.voters", r"'a\x00b:1' for", ""),
     ({"log_dirs": "/a,/b,/a"}, "log.dirs", "/a,/b,/a", "/a is there twice"),
     ({"log_dirs": "/a,/b,/.//a/"}, "log.dirs", "/a,/b,/.//a/", "/a is there twice"),
     ({"inter_broker_listener_name": "X"}, "inter.broker.listener.name", "X", "PLAINTEXT"),
