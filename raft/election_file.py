@@ -36,9 +36,11 @@ class ElectionFile:
             if not votes:
                 logger.warning("quorum_state_damaged", reason=str(error))
                 return ElectionState()
+            # Who the voters are is in the log, and that isn't open yet.
             advice = (
-                "a forgotten vote could be given twice, so don't remove the file: the node has to "
-                "be replaced as one that lost its disk"
+                "if there are other voters, a forgotten vote could be given twice, so don't remove "
+                "the file: the node has to be replaced as one that lost its disk. If it is the "
+                "only voter, don't replace it, which would lose all metadata: remove the file"
             )
             raise FatalError(EXIT_LOG_DAMAGED, f"{error}; {advice}") from error
         voted = None

@@ -86,6 +86,34 @@ def test_a_start_is_given_up_when_the_node_is_told_to_stop():
     asyncio.run(main())
 
 
+def test_an_only_voter_may_remove_a_damaged_quorum_state_and_loses_nothing():
+    async def main():
+        env = await formatted()
+        path = "/data/__cluster_metadata-0/quorum-state"
+
+        async def lead():
+            node = Node(env, parse_node_config(CONFIG))
+            await node.start()
+            async with asyncio.timeout(5):
+                await node.wait_ready()
+            epoch, end = node.raft.leader().epoch, node.raft.end_offset
+            await node.stop()
+            return epoch, end
+
+        epoch, end = await lead()
+        await env.disk.replace(path, b"{")
+        node = Node(env, parse_node_config(CONFIG))
+        with pytest.raises(FatalError, match=r"only voter, don't replace it.*: remove the file"):
+            await node.start()
+        await node.stop()
+        env.disk.remove(path)
+        later_epoch, later_end = await lead()
+        assert later_epoch > epoch
+        assert later_end > end
+
+    asyncio.run(main())
+
+
 def test_why_a_node_can_not_start_is_told_though_it_is_to_stop_as_well():
     async def main():
         stop = asyncio.Event()
