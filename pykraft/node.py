@@ -22,6 +22,7 @@ from net.controller_channel import ControllerChannel, Endpoint
 from net.handlers import HandlerTable
 from net.server import FeatureView, ListenerConfig, Server, serve
 from pykraft import directories, storage_format
+from pykraft.initial_voters import others_than
 from pykraft.node_config import Listener, NodeConfig
 from pykraft.publisher import MetadataPublisher
 from raft.config import RaftConfig
@@ -94,12 +95,14 @@ class Node:
         if raft is None or not self.servers:
             return "starting"
         if self.controller is not None and not raft.in_touch:
+            reason = "no leader of the controller quorum answers"
             if raft.status().get("damaged"):
-                return (
-                    "part of its metadata log is lost, and no leader of the controller quorum "
-                    "answers that would give it back; it doesn't vote until then"
+                reason = (
+                    f"part of its metadata log is lost, and {reason} that would give it back; it "
+                    "doesn't vote until then"
                 )
-            return "no leader of the controller quorum answers"
+            no_voters = self._voters_unknown(raft)
+            return f"{reason}: {no_voters}" if no_voters else reason
         if self.image.last_offset < 0:
             return "the metadata log is not replayed yet"
         if self.broker is not None and not self.broker.running:
@@ -107,6 +110,27 @@ class Node:
                 return "fenced by the controller"
             return f"the broker is in state {self.broker.state}"
         return None
+
+    def _voters_unknown(self, raft: RaftNode) -> str:
+        """Says so, and what helps, where a controller knows no voters, and so votes for nobody;
+        else nothing."""
+        if raft.voters:
+            return ""
+        told = "neither its metadata log nor controller.quorum.voters names any voters"
+        others = ", ".join(map(str, others_than(self.config)))
+        if raft.end_offset > 0 and raft.kraft_version == 0:
+            # No log of such a quorum names any: they were in the settings once.
+            return (
+                f"{told}; while kraft.version is 0, every controller's settings have to (`pykraft "
+                "features upgrade --feature kraft.version=1` comes before they name "
+                "controller.quorum.bootstrap.servers in their place)"
+            )
+        if others:
+            return f"{told}, so it asks controller.quorum.bootstrap.servers for them: {others}"
+        return (
+            f"{told}, and controller.quorum.bootstrap.servers no other controller to ask: name "
+            "those of its quorum there, or format its directory anew with --standalone to begin one"
+        )
 
     def state(self) -> str:
         """starting, fenced or ready; for status."""
@@ -195,6 +219,10 @@ class Node:
             self._make_broker(opened)
         self.publisher.subscribe(image=self._on_image, leader=self._on_leader)
         await raft.start()
+        no_voters = self._voters_unknown(raft) if self.config.is_controller else ""
+        # With an empty log and others to ask it is a new one, and all is as it should be.
+        if no_voters and (raft.end_offset > 0 or not others_than(self.config)):
+            self._log.warning("no_voters_known", reason=no_voters)
         if self.config.controller_listener is not None:
             assert self.controller is not None
             table = HandlerTable([*raft.apis(), *self.controller.apis()])

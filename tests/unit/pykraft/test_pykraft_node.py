@@ -2,9 +2,11 @@
 
 import asyncio
 import dataclasses
+import re
 from types import SimpleNamespace
 
 import pytest
+from structlog.testing import capture_logs
 
 from pykraft.node import Node
 from pykraft.node_config import parse_node_config
@@ -50,11 +52,17 @@ def test_a_linearizable_read_waits_for_a_long_batch_on_its_way_into_the_image():
     asyncio.run(main())
 
 
-async def formatted():
+async def formatted(metadata_directory=None):
     """The world of a node whose directory is formatted."""
     env = memory_env()
-    levels = {"metadata.version": 25}
-    await format_directories(env, ["/data"], node_id=1, cluster_id="c", levels=levels)
+    await format_directories(
+        env,
+        ["/data"],
+        node_id=1,
+        cluster_id="c",
+        levels={"metadata.version": 25},
+        metadata_directory=metadata_directory,
+    )
     return env
 
 
@@ -110,6 +118,46 @@ def test_an_only_voter_may_remove_a_damaged_quorum_state_and_loses_nothing():
         later_epoch, later_end = await lead()
         assert later_epoch > epoch
         assert later_end > end
+
+    asyncio.run(main())
+
+
+def without_voters(**changed):
+    """CONFIG with bootstrap servers in the voters' place."""
+    values = {**CONFIG, "controller.quorum.bootstrap.servers": "127.0.0.1:1", **changed}
+    values["listeners"] = "CONTROLLER://127.0.0.1:0"
+    values["advertised.listeners"] = "CONTROLLER://127.0.0.1:1"
+    del values["controller.quorum.voters"]
+    return parse_node_config(values)
+
+
+@pytest.mark.parametrize(
+    ("servers", "had_led", "told", "warned"),
+    [
+        ("127.0.0.1:1", False, r"no other controller to ask: .* anew with --standalone", True),
+        ("127.0.0.1:1,127.0.0.1:2", False, r"servers for them: 127\.0\.0\.1:2$", False),
+        ("127.0.0.1:1,127.0.0.1:2", True, r"while kraft\.version is 0, every controller's", True),
+    ],
+)
+def test_a_controller_that_knows_no_voters_says_so(servers, had_led, told, warned):
+    async def main():
+        env = await formatted("/data")
+        if had_led:
+            node = Node(env, parse_node_config(CONFIG))
+            await node.start()
+            async with asyncio.timeout(5):
+                await node.wait_ready()
+            assert node.why_not_ready() is None
+            await node.stop()
+        with capture_logs() as lines:
+            node = Node(env, without_voters(**{"controller.quorum.bootstrap.servers": servers}))
+            await node.start()
+            reason = node.why_not_ready()
+            await node.stop()
+        rule = "neither its metadata log nor controller.quorum.voters names any voters"
+        assert re.search(f"no leader of the controller quorum answers: {rule}.*{told}", reason)
+        warnings = [line for line in lines if line["event"] == "no_voters_known"]
+        assert [line["reason"] for line in warnings] == [reason.partition(": ")[2]] * warned
 
     asyncio.run(main())
 
