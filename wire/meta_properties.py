@@ -33,7 +33,7 @@ def encode(meta: MetaProperties) -> bytes:
 
 
 def decode(data: bytes, path: str) -> MetaProperties:
-    """The identity; DamagedFile on nonsense or a version other than 1 (0 is ZooKeeper's)."""
+    """The identity; DamagedFile on nonsense or a version other than 1 (0, or none: ZooKeeper's)."""
     try:
         values = properties.parse(data.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -42,7 +42,10 @@ def decode(data: bytes, path: str) -> MetaProperties:
         raise DamagedFile(path, 0, str(error)) from error
     if not data.strip():
         raise DamagedFile(path, 0, "the file is empty")
-    version = values.get("version", "0").strip()
+    if "version" not in values:
+        reason = "there is no version, which stands for 0, ZooKeeper's; only 1 is supported"
+        raise DamagedFile(path, 0, reason)
+    version = values["version"].strip()
     if version != "1":
         raise DamagedFile(path, 0, f"version {version!r}, only 1 is supported")
     node_text = values.get("node.id", "").strip()

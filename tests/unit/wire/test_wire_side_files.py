@@ -237,6 +237,13 @@ def test_empty_meta_properties_are_called_so() -> None:
         meta_properties.decode(b" \n", "f")
 
 
+def test_meta_properties_without_a_version_are_called_so() -> None:
+    with pytest.raises(DamagedFile, match="no version, which stands for 0, ZooKeeper's; only 1"):
+        meta_properties.decode(b"cluster.id=x\nnode.id=1\n", "f")
+    with pytest.raises(DamagedFile, match="version '0', only 1 is supported"):
+        meta_properties.decode(b"version=0\ncluster.id=x\nnode.id=1\n", "f")
+
+
 def test_partition_metadata() -> None:
     data = partition_metadata.encode(METADATA_TOPIC_ID)
     assert data == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ"
