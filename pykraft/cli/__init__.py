@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
+from typing import Any, NoReturn
 
 from wire.errors import KafkaError
 
@@ -31,6 +33,7 @@ NOUNS = {
 
 
 _GIVEN = "_given"
+_NO_VALUE = re.compile(r"argument (--\S+): expected one argument")
 
 
 class CommandError(Exception):
@@ -71,14 +74,35 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(*args, **rest)
         self.register("action", None, _Once)
         self.register("action", "store", _Once)
+        self._arguments: Sequence[str] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """What the parser of a verb doesn't know is its own to refuse, with its own usage: those
         above it would name only the nouns."""
+        self._arguments = () if args is None else tuple(args)
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """As ever, but where a value was taken for an option it says how to write that."""
+        match = _NO_VALUE.fullmatch(message)
+        if match is not None:
+            option = match[1]
+            for word, value in pairwise(self._arguments):
+                # An option may be shortened.
+                if word.startswith("--") and option.startswith(word) and self._is_value(value):
+                    message += f"; a value that begins with '-' is written {option}={value}"
+                    break
+        super().error(message)
+
+    def _is_value(self, word: str) -> bool:
+        """Whether `word`, which follows an option, begins with '-' and is none itself."""
+        name = word.partition("=")[0]
+        return word.startswith("-") and not any(
+            option.startswith(name) for option in self._option_string_actions
+        )
 
 
 def _parser(noun: str | None) -> argparse.ArgumentParser:

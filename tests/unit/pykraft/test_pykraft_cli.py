@@ -308,6 +308,34 @@ def test_a_value_that_an_argument_cannot_have_is_told_with_what_it_may_be(
     assert not (here / "data").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ([*FORMAT, "--cluster-id", "-abc"], "--cluster-id=-abc"),
+        ([*FORMAT, "--cluster-id", "-hello"], "--cluster-id=-hello"),
+        ([*FORMAT, "--cluster", "--x", "--standalone"], "--cluster-id=--x"),
+        (["topics", "create", "t", "--config", "-a=1"], "--config=-a=1"),
+        (["quorum", "add-voter", "4", "--directory", "-_x"], "--directory=-_x"),
+        ([*FORMAT, "--cluster-id"], None),
+        ([*FORMAT, "--cluster-id", "--standalone"], None),
+        ([*FORMAT, "--cluster-id", "--feature=x=1"], None),
+        ([*FORMAT, "--cluster-id", "--stand"], None),
+    ],
+)
+def test_a_value_that_looks_like_an_option_is_told_how_to_write_it(here, capsys, arguments, hint):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    wanted = f"; a value that begins with '-' is written {hint}" if hint else ""
+    assert capsys.readouterr().err.endswith(f": expected one argument{wanted}\n")
+
+
+def test_a_cluster_id_may_begin_with_a_dash(here, capsys):
+    assert cli.main([*FORMAT, "--cluster-id=-abc"]) == 0
+    meta = meta_properties.decode((here / "data/meta.properties").read_bytes(), "meta")
+    assert meta.cluster_id == "-abc"
+
+
 def test_any_time_limit_of_a_command_is_milliseconds():
     """One of 0 would be over before anything is asked."""
     for text, ms in (("1e-9", 1), (".25", 250), ("1.", 1000), ("86400", 86_400_000)):
