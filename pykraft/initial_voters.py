@@ -10,7 +10,8 @@ from wire import uuids
 from wire.errors import DecodeError, ErrorCode, KafkaError
 from wire.numbers import INT32_MAX, whole_number
 
-_RULE = "must be ID@HOST:PORT:DIRECTORY, the directory id as Kafka writes it"
+_MADE = "`pykraft storage random-uuid` makes one"
+_RULE = f"must be ID@HOST:PORT:DIRECTORY, the directory id as Kafka writes it ({_MADE})"
 
 
 def parse_initial_controllers(text: str, listener: str) -> VoterSet:
@@ -30,8 +31,9 @@ def parse_initial_controllers(text: str, listener: str) -> VoterSet:
             directory_id = uuids.from_text(directory)
         except DecodeError:
             raise _bad(item, _RULE) from None
-        if directory_id.int < 100:
-            raise _bad(item, f"directory id {directory} is a reserved one")
+        if uuids.is_reserved(directory_id):
+            rule = f"must be a random one ({_MADE}), {directory} is among the first 100, reserved"
+            raise _bad(item, f"the directory id {rule}")
         if directory_id in directories:
             other = directories[directory_id]
             raise _bad(item, f"controller {other} has the same directory id")

@@ -36,7 +36,8 @@ class NodeSpec:
 
 
 def new_cluster_id() -> str:
-    """A random cluster id in Kafka's text form; none that a command line takes for an option."""
+    """A random cluster id in Kafka's text form, which may also be a directory's; none that a
+    command line takes for an option. A reserved one isn't of this kind of UUID."""
     while True:
         text = uuids.to_text(uuid.uuid4())
         if not text.startswith("-"):

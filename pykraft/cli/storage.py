@@ -76,6 +76,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="this node finds a quorum that is there, to be added to it or to observe",
     )
     formatting.set_defaults(run=_format)
+    random = verbs.add_parser(
+        "random-uuid", help="a new id for --cluster-id, or a directory of --initial-controllers"
+    )
+    random.set_defaults(run=_random_uuid)
     info = verbs.add_parser("info", help="what the log directories of a node say of themselves")
     info.add_argument("--config", type=values.path, required=True, help="its server.properties")
     info.add_argument("--json", action="store_true")
@@ -207,6 +211,11 @@ def _levels(options: argparse.Namespace, *, dynamic: bool) -> dict[str, int]:
     if options.release_version is not None:
         level = metadata_level("--release-version", options.release_version)
     return {METADATA_VERSION: level, **default_levels(level), **others}
+
+
+def _random_uuid(options: argparse.Namespace) -> int:
+    print(new_cluster_id())
+    return 0
 
 
 def _info(options: argparse.Namespace) -> int:

@@ -12,8 +12,10 @@ import sys
 import threading
 import time
 import urllib.request
+import uuid
 from contextlib import contextmanager
 from pathlib import Path
+from uuid import UUID
 
 import psutil
 import pytest
@@ -26,7 +28,7 @@ from pykraft.ports import free_ports
 from pykraft.storage_format import BOOTSTRAP_SNAPSHOT
 from raft.quorum import MAX_EPOCH
 from raft.voters import ReplicaKey, nothing_committed, voter_set_of
-from wire import meta_properties, quorum_state
+from wire import meta_properties, quorum_state, uuids
 from wire.batch import decode_records, iter_headers
 from wire.control import decode_control, voters_of
 from wire.errors import ErrorCode, KafkaError
@@ -137,8 +139,12 @@ REFUSED = [
     ([*FORMAT, "--no-initial-controllers"], "controller.quorum.voters would be in force"),
     (DYNAMIC, "--standalone, --initial-controllers or --no-initial-controllers"),
     ([*DYNAMIC, "--initial-controllers", "1@h:1"], "ID@HOST:PORT:DIRECTORY"),
+    ([*DYNAMIC, "--initial-controllers", "1@h:1:x"], "(`pykraft storage random-uuid` makes one)"),
     ([*DYNAMIC, "--initial-controllers", f"1@h:1:{ID},1@h:2:{ID}"], "1 is there twice"),
-    ([*DYNAMIC, "--initial-controllers", f"1@h:1:{'A' * 22}"], "is a reserved one"),
+    (
+        [*DYNAMIC, "--initial-controllers", f"1@h:1:{'A' * 22}"],
+        "must be a random one (`pykraft storage random-uuid`",
+    ),
     ([*DYNAMIC, "--initial-controllers", f"1@h:0x1:{ID}"], "must be host:port"),
     ([*DYNAMIC, "--initial-controllers", f"1@h:0:{ID}"], "h:0 for --initial-controllers: must be"),
     ([*DYNAMIC, "--initial-controllers", f"1@:1:{ID}"], "a port of 1 to 65535"),
@@ -642,6 +648,21 @@ def test_a_quorum_begins_as_it_was_formatted(here, capsys, options, voters):
     assert [(v.key.node_id, v.endpoints["CONTROLLER"]) for v in found] == voters
     meta = meta_properties.decode((here / "data/meta.properties").read_bytes(), "meta")
     assert found.contains(ReplicaKey(1, meta.directory_id))
+
+
+def test_a_random_uuid_is_a_directory_id_that_no_command_line_takes_for_an_option(
+    here, capsys, monkeypatch
+):
+    made = [UUID(int=0xFB << 120 | 4 << 76 | 1 << 63), UUID(int=0x01 << 120 | 4 << 76 | 1 << 63)]
+    drawn = iter(made)
+    with monkeypatch.context() as patched:
+        patched.setattr(uuid, "uuid4", lambda: next(drawn))
+        assert cli.main(["storage", "random-uuid"]) == 0
+    text = capsys.readouterr().out.removesuffix("\n")
+    assert (uuids.to_text(made[0])[0], uuids.from_text(text)) == ("-", made[1])
+    assert cli.main([*DYNAMIC, "--initial-controllers", f"1@localhost:9093:{text}"]) == 0
+    meta = meta_properties.decode((here / "data/meta.properties").read_bytes(), "meta")
+    assert meta.directory_id == made[1]
 
 
 @pytest.mark.parametrize(
