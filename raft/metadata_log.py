@@ -24,7 +24,7 @@ from raft.voter_records import read_history, records_in
 from raft.voters import MembershipRecord, OffsetAndEpoch, VoterSet
 from storage import names
 from storage.config import LogConfig
-from storage.damage import keep_tail
+from storage.damage import keep_segment
 from storage.log import Log
 from storage.scan import Damage, sound_end
 from wire import partition_metadata
@@ -103,7 +103,7 @@ class MetadataLog:
             await self.log.set_topic_id(METADATA_TOPIC_ID)
         history = await read_history(self.env, self.log, self.snapshots, static)
         found = self.log.log_start_offset, self.log.end_offset
-        alone = self._knows_no_other(history)
+        alone = self._knows_no_other(history, stored)
         needs_end = await self._check_damage(synced, alone=alone)
         needs_end = max(needs_end, await self._check_snapshots(synced, alone=alone))
         if found != (self.log.log_start_offset, self.log.end_offset):
@@ -169,12 +169,20 @@ class MetadataLog:
             self._doubt = f"{self.directory}: found so at an earlier start, and not whole since"
         return await self._sound_end(0)
 
-    def _knows_no_other(self, history: VoterHistory) -> bool:
+    def _knows_no_other(self, history: VoterHistory, stored: ElectionState) -> bool:
         """Whether this is a voter that nobody can give anything back. What is left of the log may
-        be of a time when it was alone, so that doesn't say it by itself."""
+        be of a time when it was alone, so that doesn't say it by itself; where nothing is left,
+        the voters may know of this one."""
         others = [place for place in self.config.bootstrap if place != self.config.own_address]
-        only = history.voters.ids in ((), (self.config.node_id,))
+        only = history.voters.ids == (self.config.node_id,)
+        if not history.voters.ids:
+            only = not self._is_bare and self._other_named_in(stored) is None
         return only and not others and not self.config.observer
+
+    def _other_named_in(self, stored: ElectionState) -> int | None:
+        """Another node that we followed or voted for."""
+        named = [stored.leader_id, NO_LEADER if stored.voted is None else stored.voted.node_id]
+        return next((i for i in named if i not in (NO_LEADER, self.config.node_id)), None)
 
     def _view(self) -> LogView:
         log = self.log
@@ -247,8 +255,7 @@ class MetadataLog:
         """UNKNOWN_END if other files say that the log is not all that was there, and nothing says
         how much that was; else 0."""
         own_id = self.config.node_id
-        named = [stored.leader_id, NO_LEADER if stored.voted is None else stored.voted.node_id]
-        other = next((i for i in named if i not in (NO_LEADER, own_id)), None)
+        other = self._other_named_in(stored)
         if self.config.observer:
             return 0  # it promises nothing
         reason = self._doubt
@@ -315,9 +322,9 @@ class MetadataLog:
             where = f"{self.directory}: the log begins at offset {start}, no snapshot covers less"
             logger.error("metadata_log_damaged", where=where, durable_to=missing)
             await self._hold(missing)
-            for base, segment in log.segments.items():
+            for base, segment in reversed(log.segments.items()):  # a crash leaves what begins here
                 problem = Damage(base, segment.file.path, 0, "it begins behind what is missing")
-                kept = await keep_tail(self.env, segment, 0, problem)
+                kept = keep_segment(self.env, self.directory, base, problem)
                 logger.warning("segment_kept", path=kept.path, reason=kept.reason)
             log.truncate_and_restart_at(0)
             await log.settle()
@@ -403,9 +410,10 @@ class MetadataLog:
         """Whether damage that was noted is still in one of its files."""
         return self._damaged_at is not None
 
-    def trim(self) -> OffsetAndEpoch | None:
+    def trim(self, *, leave_damaged: bool = False) -> OffsetAndEpoch | None:
         """Drop old snapshots and the log before the oldest one kept, as retention says (-1 sets no
-        limit), and before a newer one where the log is damaged.
+        limit), and before a newer one where the log is damaged; `leave_damaged`: what is appended
+        from now on isn't to share a file with the damage.
 
         At least one snapshot stays. The id of the oldest kept if the log begins there now.
         """
@@ -427,22 +435,24 @@ class MetadataLog:
             if damaged_at < latest.offset <= log.end_offset:
                 begins = latest if log.log_start_offset < latest.offset else begins
                 self._begin_at(latest, wall_ms)
-                self._drop_file_of(damaged_at, latest, wall_ms)
+                if damaged_at >= log.active.base_offset and (
+                    leave_damaged or latest.offset == log.end_offset
+                ):
+                    self._leave_file(latest, wall_ms)
             if damaged_at < log.first_offset:
                 self._damaged_at = None
         return begins
 
-    def _drop_file_of(self, damaged_at: int, latest: OffsetAndEpoch, wall_ms: int) -> None:
-        """The next start would meet the damage. New records are in a new file, then, but not while
-        some are in this one that a snapshot doesn't hold: they can be read beside the damage for
-        as long as it is known in memory where they are."""
-        log = self.log
-        if damaged_at >= log.active.base_offset and latest.offset == log.end_offset:
-            try:
-                log.roll()
-            except DiskFull as error:
-                logger.error("segment_not_rolled", reason=str(error))
-            log.delete_retired_segments(wall_ms, latest.offset)
+    def _leave_file(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
+        """The next start would meet the damage in the active file; that can go once a snapshot
+        holds all that is in it. Not sooner than that or a while after: records that were appended
+        just now can be read beside the damage for as long as it is known in memory where they are,
+        which a new file ends."""
+        try:
+            self.log.roll()
+        except DiskFull as error:
+            logger.error("segment_not_rolled", reason=str(error))
+        self.log.delete_retired_segments(wall_ms, snapshot.offset)
 
     def _begin_at(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
         self.snapshots.drop_before(snapshot)

@@ -507,9 +507,9 @@ class RaftNode:
             self._trim()
         return True
 
-    def _trim(self) -> None:
+    def _trim(self, *, leave_damaged: bool = False) -> None:
         try:
-            earliest = self.log.trim()
+            earliest = self.log.trim(leave_damaged=leave_damaged)
         except DiskFull as error:
             logger.error("log_not_trimmed", reason=str(error))
             return
@@ -526,7 +526,7 @@ class RaftNode:
     def _clean(self) -> None:
         if self.stopped:
             return
-        self._trim()
+        self._trim(leave_damaged=True)
         if self.log.is_damaged:
             self.snapshot_lost()
         self._cleaning_task = asyncio.get_running_loop().create_task(

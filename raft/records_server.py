@@ -50,29 +50,26 @@ class RecordsServer:
         Raises DiskError."""
         try:
             part = self._log.log.read(offset, min(max_bytes, _LOOKED_AT_MAX))
+            if part is None:
+                answer(response, None)
+            elif part.length > max(max_bytes, MAX_BATCH_BYTES):
+                where = f"{_place(part, offset)}: a batch of {part.length} bytes"
+                self._refuse(response, offset, where, answer)
+            elif (data := part.file.pread_nowait(part.length, part.position)) is not None:
+                self._give(response, offset, part, data, answer)
+            else:
+                read = asyncio.get_running_loop().create_task(
+                    self._read(response, offset, part, self._log.log.truncations, answer),
+                    name="raft-read-records",
+                )
+                self._reads[read] = None
+                read.add_done_callback(self._reads.pop)
         except OffsetOutOfRange:
-            part = None
+            answer(response, None)
         except DamagedFile as error:
             self._refuse(response, offset, str(error), answer)
-            return
-        except DiskFull as error:  # an index had to be made again
-            logger.error("records_not_served", offset=offset, reason=str(error))
-            answer(_failed(response), None)
-            return
-        if part is None:
-            answer(response, None)
-        elif part.length > max(max_bytes, MAX_BATCH_BYTES):
-            where = f"{_place(part, offset)}: a batch of {part.length} bytes"
-            self._refuse(response, offset, where, answer)
-        elif (data := part.file.pread_nowait(part.length, part.position)) is not None:
-            self._give(response, offset, part, data, answer)
-        else:
-            read = asyncio.get_running_loop().create_task(
-                self._read(response, offset, part, self._log.log.truncations, answer),
-                name="raft-read-records",
-            )
-            self._reads[read] = None
-            read.add_done_callback(self._reads.pop)
+        except DiskFull as error:
+            self._no_room(response, offset, error, answer)
 
     async def _read(
         self, response: FetchResponse, offset: int, part: Part, truncations: int, answer: Answer
@@ -81,15 +78,19 @@ class RecordsServer:
         log = self._log.log
         try:
             data = await self._log.env.run_blocking(part.file.pread, part.length, part.position)
-        except Exception as error:  # noqa: BLE001 - told to whoever ends the node
-            self._fail(error)
+            if log.truncations == truncations and offset >= log.log_start_offset:
+                self._give(response, offset, part, data, answer)
+                return
+        except DiskFull as error:
+            self._no_room(response, offset, error, answer)
             return
-        if log.truncations != truncations:  # by a later leader: other records may be there now
-            answer(response._replace(error=ErrorCode.not_leader_or_follower, read_from=None), None)
-        elif offset < log.log_start_offset:
-            answer(response, None)
-        else:
-            self._give(response, offset, part, data, answer)
+        except Exception as error:  # noqa: BLE001 - told to whoever ends the node
+            if log.truncations == truncations and offset >= log.log_start_offset:
+                self._fail(error)
+                return
+        # Cut by a later leader, whose records may be there now, or trimmed, and the file closed,
+        # perhaps. The next fetch is told.
+        answer(response._replace(error=ErrorCode.not_leader_or_follower, read_from=None), None)
 
     def _give(
         self, response: FetchResponse, offset: int, part: Part, data: bytes, answer: Answer
@@ -99,6 +100,13 @@ class RecordsServer:
             answer(response, Slice(memoryview(data)[:length], length))
         else:
             self._refuse(response, offset, f"{_place(part, offset)}: {problem}", answer)
+
+    def _no_room(
+        self, response: FetchResponse, offset: int, error: DiskFull, answer: Answer
+    ) -> None:
+        """An index would have to be made again."""
+        logger.error("records_not_served", offset=offset, reason=str(error))
+        answer(_failed(response), None)
 
     def _refuse(self, response: FetchResponse, offset: int, where: str, answer: Answer) -> None:
         self._damaged(offset, where)

@@ -28,7 +28,8 @@ from wire import control
 from wire.apis import ApiKey
 from wire.batch import build_batch
 from wire.errors import FatalError
-from world.memory import memory_env
+from world.env import DiskFull
+from world.memory import MemoryFile, memory_env
 from world.real import real_env
 
 DIR = "/data/__cluster_metadata-0"
@@ -361,10 +362,40 @@ def test_who_knows_no_voter_and_no_other_has_nobody_to_get_anything_from():
     with pytest.raises(FatalError, match="no usable snapshot covers what was before"):
         opened(env, bootstrap=(("h", 1),))
     assert env.disk.read_bytes(path) == content
+    _, found = opened(env, stored=ElectionState(3, 2), bootstrap=(("h", 1),))
+    assert found.needs_end == 12, "node 2 has led it, and may find it again"
+
+
+def test_whose_log_is_gone_waits_for_those_who_may_know_it():
+    """The first controller of a quorum may name nobody but itself in its settings."""
     env = memory_env()
     env.disk.make_dirs(DIR)
-    with pytest.raises(FatalError, match=r"no other voter.*there is nothing in it"):
-        opened(env, bootstrap=(("h", 1),))
+    _, found = opened(env, bootstrap=(("h", 1),))
+    assert found.needs_end == UNKNOWN_END
+
+
+def test_without_room_it_begins_anew_all_the_same(monkeypatch):
+    env = filled()
+
+    async def begin_later():
+        log = MetadataLog(env, config(**OTHERS), "/data")
+        await log.open(NOBODY)
+        log.log.truncate_and_restart_at(9)
+        await log.log.settle()
+        append(log, 9)
+        log.note_synced(await log.sync())
+
+    asyncio.run(begin_later())
+    append_bytes = MemoryFile.append
+
+    def append_little(self, buffers):
+        if sum(map(len, buffers)) >= len(batch(9)):
+            raise DiskFull(self.path, "write", "no space")
+        return append_bytes(self, buffers)
+
+    monkeypatch.setattr(MemoryFile, "append", append_little)
+    _, found = opened(env, **OTHERS)
+    assert (found.view.end, found.needs_end) == (0, 12)
 
 
 def test_one_spoiled_offset_does_not_put_the_end_out_of_reach():

@@ -274,6 +274,30 @@ def test_what_a_later_leader_has_cut_meanwhile_is_not_given(tmp_path, monkeypatc
     run(tell, Cluster(tmp_path))
 
 
+def test_nor_what_was_trimmed_and_closed_meanwhile(tmp_path, monkeypatch):
+    async def tell(cluster):
+        leader, _ = await with_a_late_one(cluster)
+        monkeypatch.setattr(RealFile, "pread_nowait", lambda self, length, position: None)
+        server, log = leader.node._performer._records_server, leader.node.log.log
+        answered = asyncio.get_running_loop().create_future()
+        response = FetchResponse(ErrorCode.none, leader.node_id, 1, read_from=3)
+
+        def pread(self, length, position):
+            log.log_start_offset = 4
+            raise ValueError("the file is closed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(RealFile, "pread", pread)
+            server.serve(response, 3, 10_000, lambda *answer: answered.set_result(answer))
+            told, records = await answered
+        log.log_start_offset = 0
+        assert records is None
+        assert told.error.name == "not_leader_or_follower"
+        assert not leader.fatal
+
+    run(tell, Cluster(tmp_path))
+
+
 def test_a_full_disk_does_not_end_a_leader_that_only_reads(tmp_path, monkeypatch):
     """An index leads to a damaged batch, so it is made again, for which there is no room."""
 
@@ -331,30 +355,35 @@ def test_a_lonely_controller_whose_damage_was_replaced_starts_again(tmp_path, mo
     run(tell, Cluster(tmp_path, voters=1, observers=1))
 
 
-def test_a_file_that_has_newer_records_goes_when_a_snapshot_has_them_too(tmp_path, monkeypatch):
+def test_a_file_that_has_newer_records_goes_when_a_snapshot_has_them_too(tmp_path):
+    """Though there are always some that are newer than the snapshot."""
+
     async def tell(cluster):
         leader, late = await with_a_late_one(cluster)
         flip(leader, 9, HEADER + 5, 0x40)
-        with monkeypatch.context() as patch:
-            trim = leader.node.log.trim
+        trim = leader.node.log.trim
 
-            def trim_later():
-                leader.node.append([b"meanwhile"], leader.node.leader().epoch)
-                leader.node._burst.end()
-                return trim()
+        def trim_under_load(**options):
+            leader.node.append([b"meanwhile"], leader.node.leader().epoch)
+            leader.node._burst.end()
+            return trim(**options)
 
-            patch.setattr(leader.node.log, "trim", trim_later)
-            await late.start()
-            await heals(leader, late)
+        leader.node.log.trim = trim_under_load
+        await late.start()
+        await heals(leader, late)
         path = log_file(leader)
         assert leader.node.log.is_damaged
         await cluster.caught_up()
         asked = leader.recorder.lost_snapshots
         leader.node._clean()  # as once a minute
         assert leader.recorder.lost_snapshots > asked
+        assert leader.node.log.is_damaged
+        await cluster.append(b"more")
+        await cluster.caught_up()
         await write_snapshot(leader)
         assert not leader.node.log.is_damaged
         assert log_file(leader) != path
+        assert not leader.fatal
 
     run(tell, Cluster(tmp_path))
 
