@@ -85,6 +85,7 @@ class BrokerLifecycle:
         self._kick = asyncio.Event()
         self._unfenced = asyncio.Event()
         self._may_stop = asyncio.Event()
+        self._hurried = False
         self._caught_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("broker.lifecycle").bind(node_id=config.node_id)
@@ -130,7 +131,12 @@ class BrokerLifecycle:
                 await self._may_stop.wait()
         except TimeoutError:
             return False
-        return True
+        return not self._hurried
+
+    def hurry(self) -> None:
+        """A stop, now under way or later, waits for nobody: our session will tell the others."""
+        self._hurried = True
+        self._may_stop.set()
 
     async def close(self) -> None:
         """Stops beating."""

@@ -174,6 +174,9 @@ class Node:
             self.failure = error
             self._log.critical("can't_go_on", reason=error.reason)
             self._failed.set()
+            if self.broker is not None:
+                # No time to ask for leaders elsewhere, and without raft nobody hears the answer.
+                self.broker.lifecycle.hurry()
 
     async def confirm_read(self) -> int:
         """Returns once the image holds all that was committed anywhere before the call.
@@ -273,9 +276,7 @@ class Node:
         if self._watchers:
             await asyncio.wait(self._watchers)
         if self.broker is not None:
-            # A node that failed has no time to ask for leaders elsewhere: its session will tell.
-            wait_ms = self.config.static["pykraft.shutdown.timeout.ms"]
-            await self.broker.stop(wait_ms if self.failure is None else 0)
+            await self.broker.stop(self.config.static["pykraft.shutdown.timeout.ms"])
         if self._registrar is not None:
             await self._registrar.close()
         for listener in self.config.broker_listeners:

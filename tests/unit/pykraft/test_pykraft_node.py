@@ -6,8 +6,10 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from raft_rig import eventually, free_ports
 from structlog.testing import capture_logs
 
+from broker.lifecycle import State
 from pykraft.node import Node
 from pykraft.node_config import parse_node_config
 from pykraft.storage_format import format_directories
@@ -90,6 +92,40 @@ def test_a_start_is_given_up_when_the_node_is_told_to_stop():
         assert env.disk.media.locked == {}
         assert env.disk.exists(snapshot), "nothing was decided about it"
         assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("fails", ["before", "meanwhile"])
+def test_a_broker_that_fails_does_not_wait_for_its_leaders_to_be_moved(fails):
+    """It would beat on for half a minute, and serve what nobody else has."""
+
+    async def main():
+        (port,) = free_ports(1)
+        combined = {
+            "process.roles": "broker,controller",
+            "listeners": f"PLAINTEXT://127.0.0.1:0,CONTROLLER://127.0.0.1:{port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{port}",
+        }
+        node = Node(await formatted(), parse_node_config({**CONFIG, **combined}))
+        await node.start()
+        async with asyncio.timeout(5):
+            await node.wait_ready()
+        lifecycle = node.broker.lifecycle
+
+        async def beat():  # the controller moves no leaders
+            lifecycle._kick.clear()
+            return 100
+
+        lifecycle._beat = beat
+        if fails == "before":
+            node.fail(FatalError(22, "the disk failed"))
+        stopping = asyncio.ensure_future(node.stop())
+        if fails == "meanwhile":
+            await eventually(lambda: lifecycle.state is State.CONTROLLED_SHUTDOWN)
+            node.fail(FatalError(22, "the disk failed"))
+        async with asyncio.timeout(5):
+            await stopping
 
     asyncio.run(main())
 
