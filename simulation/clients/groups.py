@@ -344,7 +344,10 @@ class GroupMember(Consumer):
             if partition.error_code is not ErrorCode.none:
                 self.history.finish(call, Outcome.FAILED, self.now_ms, partition.error_code.name)
                 raise Lost(partition.error_code.name)
-            found[Place(self.topic, partition.partition_index)] = partition.committed_offset
+            index = partition.partition_index
+            found[Place(self.topic, index)] = partition.committed_offset
+            # Who leads an older epoch may not have what was consumed up to there (KIP-320).
+            self._leaders.heard_of(index, partition.committed_leader_epoch)
         self._done(call, found)
         return found
 
@@ -382,7 +385,7 @@ class GroupMember(Consumer):
                         module.OffsetCommitRequestPartition,
                         partition_index=place.partition,
                         committed_offset=offset,
-                        committed_leader_epoch=-1,
+                        committed_leader_epoch=self._read_epochs.get(place.partition, -1),
                         committed_metadata="",
                     )
                     for place, offset in offsets.items()

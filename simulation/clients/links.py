@@ -156,6 +156,12 @@ class Leaders:
         self.leader: dict[int, int] = {}
         self.epochs: dict[int, int] = {}
 
+    def heard_of(self, index: int, epoch: int) -> None:
+        """Of a leader epoch, by other means than by asking for the leader."""
+        if epoch > self.epochs.get(index, -1):
+            self.epochs[index] = epoch
+            self.leader.pop(index, None)
+
     async def ask(self) -> None:
         """Asks one broker by chance; NotSent or NoAnswer where it doesn't answer."""
         client = self._client
