@@ -52,12 +52,15 @@ class RecordsServer:
             part = self._log.log.read(offset, min(max_bytes, _LOOKED_AT_MAX))
             if part is None:
                 answer(response, None)
-            elif part.length > max(max_bytes, MAX_BATCH_BYTES):
+                return
+            if part.length > max(max_bytes, MAX_BATCH_BYTES):
                 where = f"{_place(part, offset)}: a batch of {part.length} bytes"
                 self._refuse(response, offset, where, answer)
-            elif (data := part.file.pread_nowait(part.length, part.position)) is not None:
+                return
+            data = part.file.pread_nowait(part.length, part.position)
+            if data is not None and len(data) == part.length:
                 self._give(response, offset, part, data, answer)
-            else:
+            else:  # not in memory, or not all of it
                 read = asyncio.get_running_loop().create_task(
                     self._read(response, offset, part, self._log.log.truncations, answer),
                     name="raft-read-records",
