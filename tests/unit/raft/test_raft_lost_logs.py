@@ -83,6 +83,22 @@ def filled(*bases, voters=()):
     return env
 
 
+def begin_later(env, settings, *, snapshot=False):
+    """The log begins at offset 9 now, behind a snapshot that is there or isn't."""
+
+    async def begin():
+        log = MetadataLog(env, settings, "/data")
+        await log.open(NOBODY)
+        log.log.truncate_and_restart_at(9)
+        await log.log.settle()
+        if snapshot:
+            await snapshot_writer.write(env, log.snapshots, OffsetAndEpoch(9, 1), 0, [])
+        append(log, 9)
+        log.note_synced(await log.sync())
+
+    asyncio.run(begin())
+
+
 class Killed(BaseException):
     """The process ends here."""
 
@@ -296,15 +312,7 @@ def test_others_are_asked_for_a_snapshot_too():
     """The newest one is gone, and the log begins behind it; the snapshot 0-0 is still there."""
     env = filled(0, 3, 6, voters=(1,))
 
-    async def begin_later():
-        log = MetadataLog(env, config(), "/data")
-        await log.open(NOBODY)
-        log.log.truncate_and_restart_at(9)
-        await log.log.settle()
-        append(log, 9)
-        log.note_synced(await log.sync())
-
-    asyncio.run(begin_later())
+    begin_later(env, config())
     with pytest.raises(FatalError, match="no usable snapshot covers what was before"):
         opened(env)
     for _ in range(2):
@@ -317,16 +325,7 @@ def test_what_no_snapshot_goes_with_is_kept_and_can_be_put_back():
     env = filled()
     disk = env.disk
 
-    async def begin_later():
-        log = MetadataLog(env, config(**OTHERS), "/data")
-        await log.open(NOBODY)
-        log.log.truncate_and_restart_at(9)
-        await log.log.settle()
-        await snapshot_writer.write(env, log.snapshots, OffsetAndEpoch(9, 1), 0, [])
-        append(log, 9)
-        log.note_synced(await log.sync())
-
-    asyncio.run(begin_later())
+    begin_later(env, config(**OTHERS), snapshot=True)
     path, snapshot = f"{DIR}/00000000000000000009.log", f"{DIR}/{file_name(OffsetAndEpoch(9, 1))}"
     content, taken = disk.read_bytes(path), disk.read_bytes(snapshot)
     disk.remove(snapshot)
@@ -348,15 +347,7 @@ def test_who_knows_no_voter_and_no_other_has_nobody_to_get_anything_from():
     """Its voters went with the snapshot, or with the whole log."""
     env = filled()
 
-    async def begin_later():
-        log = MetadataLog(env, config(bootstrap=(("h", 1),)), "/data")
-        await log.open(NOBODY)
-        log.log.truncate_and_restart_at(9)
-        await log.log.settle()
-        append(log, 9)
-        log.note_synced(await log.sync())
-
-    asyncio.run(begin_later())
+    begin_later(env, config(bootstrap=(("h", 1),)))
     path = f"{DIR}/00000000000000000009.log"
     content = env.disk.read_bytes(path)
     with pytest.raises(FatalError, match="no usable snapshot covers what was before"):
@@ -377,15 +368,7 @@ def test_whose_log_is_gone_waits_for_those_who_may_know_it():
 def test_without_room_it_begins_anew_all_the_same(monkeypatch):
     env = filled()
 
-    async def begin_later():
-        log = MetadataLog(env, config(**OTHERS), "/data")
-        await log.open(NOBODY)
-        log.log.truncate_and_restart_at(9)
-        await log.log.settle()
-        append(log, 9)
-        log.note_synced(await log.sync())
-
-    asyncio.run(begin_later())
+    begin_later(env, config(**OTHERS))
     append_bytes = MemoryFile.append
 
     def append_little(self, buffers):
