@@ -131,17 +131,26 @@ class MachineDisk:
     def lose_power(self) -> None:
         """What is not durable is lost, as chance decides; and nothing is cached any more."""
         self.media.lose_power(self._chance)
-        self.media.faults.cold = True
+        self.media.faults.cold, self.media.faults.patchy = True, False
 
     def warms_up(self) -> bool:
-        """A process starts: reads find nothing in the cache for a while, if power was lost."""
+        """A process starts: reads find nothing in the cache for a while, if power was lost, and
+        for as long after that not all pages."""
         if self.media.faults.cold:
             warm_us = self._chance.choice((0, 1_000_000, 8_000_000))
-            self._world.scheduler.at(self._world.scheduler.now_us + warm_us, self._warm)
+            self._in(warm_us, partial(self._warm, warm_us))
         return self.media.faults.cold
 
-    def _warm(self) -> None:
-        self.media.faults.cold = False
+    def _warm(self, warm_us: int) -> None:
+        faults = self.media.faults
+        faults.cold, faults.patchy = False, True
+        self._in(warm_us, self._all_warm)
+
+    def _all_warm(self) -> None:
+        self.media.faults.patchy = False
+
+    def _in(self, wait_us: int, then: Callable[[], None]) -> None:
+        self._world.scheduler.at(self._world.scheduler.now_us + wait_us, then)
 
     async def _sync_time(self, path: str) -> None:
         loop = self._loop

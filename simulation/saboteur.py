@@ -12,6 +12,9 @@ what would leave the budget is weakened (a power cut to a kill) or left out:
   last. With eligible leader replicas a controller may be hit, or one more broker, before or after,
   while a third stays unhurt.
 
+So many may be left out; in place of further ones connections of clients are reset, which is within
+every budget, so that a whole plan does harm at least `LEAST_FAULTS` times.
+
 It also starts again whoever is down, as an operator's supervisor does: after a fault's own time,
 or a second after a node has ended by itself.
 """
@@ -35,6 +38,9 @@ from simulation.machine import Machine
 from simulation.plan import ACTIVE, Cast, Fault, Plan, Target
 from simulation.run import Simulation
 
+LEAST_FAULTS = 30
+"""That a plan of more than that many carries out."""
+
 _LOOK_EVERY_MS = 20
 _RESTART_AFTER_MS = 1_000
 _NEVER = 1 << 60
@@ -55,6 +61,9 @@ class Saboteur:
         self._cast = cast
         self._watcher = watcher
         self._topic = topic
+        # Of a plan that is short already, by hand or by `simulation.shrink`, any.
+        spare = len(plan) - LEAST_FAULTS
+        self._may_leave_out = spare if spare > 0 else len(plan)
         self._up_at: dict[int, int] = {}
         self._next_ops: dict[int, Fault] = {}
         self._durability = damage.Durability()
@@ -117,8 +126,11 @@ class Saboteur:
         act = self._act.get(fault.kind)
         if act is not None and self._allowed(fault, node_id) and act(fault, node_id):
             self.done[fault.kind] += 1
-        else:
-            self.left_out[fault.kind] += 1
+            return
+        self.left_out[fault.kind] += 1
+        if self.left_out.total() > self._may_leave_out:
+            self._clients(fault._replace(args={"how": "lose", "ms": 0}), node_id)
+            self.done["clients"] += 1
 
     def _resolve(self, target: Target) -> int:
         if isinstance(target, int):

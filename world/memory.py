@@ -32,6 +32,7 @@ from world.env import (
 )
 
 SECTOR = 512
+_PAGE = 4_096
 
 
 class Fenced(BaseException):
@@ -63,6 +64,7 @@ class Faults:
     - `failing_syncs`: so many syncs of files fail, and what they covered is never durable.
     - `failing_reads`: so many reads fail with DiskError.
     - `cold`: `pread_nowait` finds nothing in the page cache.
+    - `patchy`: it finds every other page there, and ends before one that is missing.
     """
 
     def __init__(self) -> None:
@@ -70,6 +72,7 @@ class Faults:
         self.failing_syncs = 0
         self.failing_reads = 0
         self.cold = False
+        self.patchy = False
 
 
 class _Inode:
@@ -320,9 +323,13 @@ class MemoryFile:
         return bytes(memoryview(self._inode.content)[position : position + length])
 
     def pread_nowait(self, length: int, position: int) -> bytes | None:
-        if self._media.faults.cold:
+        faults = self._media.faults
+        if faults.cold or (faults.patchy and position // _PAGE % 2):
             return None
-        return self.pread(max(0, min(length, self._end - position)), position)
+        length = max(0, min(length, self._end - position))
+        if faults.patchy:
+            length = min(length, _PAGE - position % _PAGE)
+        return self.pread(length, position)
 
     def readinto_nowait(self, buffer: bytearray | memoryview, position: int) -> int | None:
         data = self.pread_nowait(len(buffer), position)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simulation.plan import to_json
+from simulation.plan import Fault, to_json
+from simulation.saboteur import LEAST_FAULTS
 from simulation.trial import Trial, run_trial
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +53,7 @@ def test_new_seeds_hold_every_rule():
         assert document["failures"] == []
         assert document["least"]["virtual_s"] >= 120
         assert document["least"]["calls"] >= 300
-        assert document["least"]["faults"] >= 30
+        assert document["least"]["faults"] >= LEAST_FAULTS
         total.update(document["coverage"])
         runs += CI_BATCH
         print(done.stderr)
@@ -70,9 +71,20 @@ def test_a_few_seeds_hold_every_rule():
         )
         assert verdict.at_ms >= 120_000
         assert verdict.coverage["calls"] >= 300
-        assert verdict.coverage["faults"] >= 30
+        assert verdict.coverage["faults"] >= LEAST_FAULTS
         total.update(verdict.coverage)
     assert total["elections"] > 3
+
+
+@pytest.mark.parametrize("count", [5, 40])
+def test_what_the_budget_leaves_out_of_a_whole_plan_is_made_up_for(count):
+    plan = [Fault(6_000 + n, "kill", 3, {"down_ms": 60_000}) for n in range(count)]
+    trial = Trial(3, plan)
+    verdict = trial.run(limit_ms=7_000)
+    assert verdict.rule is None, verdict.detail
+    assert verdict.coverage["fault kill"] == 1
+    assert verdict.coverage["left out kill"] == count - 1
+    assert verdict.coverage["faults"] == (1 if count == 5 else LEAST_FAULTS)
 
 
 def test_after_each_step_everything_that_changed_in_a_partition_has_been_looked_at():

@@ -131,6 +131,7 @@ def test_faults_are_typed_and_leave_things_as_they_were():
     faults.cold = True
     assert file.pread_nowait(1, 0) is None
     assert file.readinto_nowait(bytearray(1), 0) is None
+    faults.cold = False
     faults.failing_syncs = 1
     with pytest.raises(SyncFailed):
         asyncio.run(file.sync())
@@ -138,6 +139,23 @@ def test_faults_are_typed_and_leave_things_as_they_were():
     assert bytes(env.disk.media.find("/a").durable) == b""  # the failed sync lost it for good
     env.disk.media.flip("/a", 1)
     assert file.pread(3, 0) == b"acc"
+
+
+def test_every_other_page_may_be_in_the_cache():
+    env = memory_env()
+    env.disk.media.faults.patchy = True
+    file = env.disk.open("/a", create=True)
+    data = bytes(range(256)) * 48  # three pages
+    file.append([data])
+    assert file.pread_nowait(len(data), 0) == data[:4_096]
+    assert file.pread_nowait(100, 4_000) == data[4_000:4_096]
+    assert file.pread_nowait(1, 4_096) is None
+    assert file.pread_nowait(50, 8_192) == data[8_192:8_242]
+    buffer = bytearray(8_192)
+    assert file.readinto_nowait(buffer, 8_000) is None
+    assert file.readinto_nowait(buffer, 1_000) == 3_096
+    assert buffer[:3_096] == data[1_000:4_096]
+    assert file.pread(len(data), 0) == data
 
 
 @given(
