@@ -16,6 +16,9 @@ from raft.messages import (
     VoterChangeResponse,
 )
 from raft.voters import MembershipRecord, ReplicaKey, Voter, VoterSet
+from wire.errors import ErrorCode
+
+TIMED_OUT = ErrorCode.request_timed_out
 
 
 def voter(node_id, *, disk=0, port=None, levels=(0, 1)):

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from core_rig import NONE, Core, key, log, vote
+from core_rig import NONE, Core
 from kip853_rig import (
+    TIMED_OUT,
     add,
     answer,
-    at,
     caught_up,
     commit,
     dynamic,
@@ -22,24 +22,10 @@ from kip853_rig import (
 
 from raft import effects as fx
 from raft.effects import ElectionState
-from raft.events import RequestAbandoned, RequestFailed, Resign, UpgradeKraftVersion
-from raft.messages import BeginEpochRequest, EndEpochRequest
-from raft.voters import ReplicaKey, Voter, says_nothing_committed
+from raft.events import RequestAbandoned, Resign
+from raft.messages import EndEpochRequest
+from raft.voters import ReplicaKey, says_nothing_committed
 from wire.errors import ErrorCode
-
-TIMED_OUT = ErrorCode.request_timed_out
-
-
-def upgrade(core, level=1, *, validate_only=False):
-    """(error, message) of an upgrade that is answered at once; None of one that waits."""
-    core.tell(UpgradeKraftVersion(77, level, validate_only))
-    return upgraded(core)
-
-
-def upgraded(core):
-    found = core.of(fx.UpgradeAnswered)
-    return (found[0].error, found[0].message) if found else None
-
 
 # The leader's own record
 
@@ -307,136 +293,6 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed():
     assert [peer for peer, _ in core.sent(EndEpochRequest)] == [2, 3]
 
 
-def removed_and_crashed(high_watermark, *, left=(2, 3), **rest):
-    """Node 1 starts again with a log whose last record, at 3, leaves it out: 2 and 3 remain."""
-    found = [at(2, 1, 2, 3)._replace(kraft_version=1), at(3, *left)]
-    stored = ElectionState(1, 3, None)
-    core = Core(0, own=voter(1), found=found, log=log((1, 4)), stored=stored, **rest)
-    core.fetched(high_watermark=high_watermark)
-    return core
-
-
-def stand_late(core):
-    """Let the time pass after which a controller stands that is no voter."""
-    core.pass_ms(core.q.config.outsider_wait_ms - 1)
-    assert core.role in ("Follower", "Unattached")
-    until_ms = core.now_ms + core.q.config.election_timeout_ms * 2
-    while core.role in ("Follower", "Unattached"):
-        assert core.now_ms < until_ms
-        core.pass_ms(10)
-    assert core.role == "Prospective"
-
-
-@pytest.mark.parametrize("high_watermark", [3, 4])
-def test_an_outsider_that_may_be_needed_as_leader_stands_late(high_watermark):
-    """Removing voters (and Ongaro's dissertation, 4.2.2): nobody else may have the latest log, and
-    without it nobody can be elected. Its removal may be committed, and what came after be what only
-    outsiders have. It stands, but has no vote of its own, and leads for no longer than it must."""
-    core = removed_and_crashed(high_watermark)
-    stand_late(core)
-    assert core.q.role.ballot.votes == {}
-    core.answer_votes(2, pre_vote=True)
-    assert core.role == "Prospective", "one of two is no majority"
-    core.answer_votes(3, pre_vote=True)
-    core.answer_votes(2)
-    core.answer_votes(3)
-    assert core.role == "Leader"
-    assert core.of(fx.AppendLeaderChange)[0].membership is None
-    core.sync()
-    core.fetch_from(2, 4, 1)
-    core.fetch_from(3, 4, 1)
-    assert core.role == "Leader", "neither voter has what it has"
-    commit(core, 2, 3)
-    assert core.role == "ResignedLeader", "now they have"
-    (end,) = {request.successors[0].node_id for _, request in core.sent(EndEpochRequest)}
-    assert end in (2, 3)
-
-
-def test_an_outsider_that_was_not_elected_waits_as_long_again():
-    """Removing voters: the voters' own elections are not to be disturbed."""
-    core = removed_and_crashed(high_watermark=4)
-    for _ in range(3):
-        stand_late(core)
-        core.answer_votes(2, pre_vote=True)
-        core.answer_votes(3, pre_vote=True, granted=False)
-        assert core.role == "Follower"
-    core.ask(vote(2, 2, (9, 1)))
-    assert core.q.voted == key(2)
-    stand_late(core)
-
-
-def test_an_outsider_that_hears_its_leader_does_not_stand():
-    """Removing voters: an observer like any other."""
-    core = removed_and_crashed(high_watermark=4)
-    for _ in range(100):
-        core.pass_ms(500)
-        core.fetched(high_watermark=4)
-        assert core.role == "Follower"
-
-
-def test_an_outsider_looks_for_a_leader_while_it_waits():
-    """Bootstrap servers: the voters of its log may all have been replaced."""
-    core = removed_and_crashed(high_watermark=4, bootstrap=(-2, -3))
-    asked = set()
-    until_ms = core.now_ms + core.q.config.outsider_wait_ms - 1
-    while core.now_ms < until_ms:
-        slot = core.q.role.slot
-        if slot.in_flight is not None:
-            asked.add(slot.peer_id)
-            core.tell(RequestFailed(slot.peer_id, slot.in_flight))
-        core.pass_ms(1)
-    assert core.role == "Follower"
-    assert asked == {2, 3, -2, -3}
-
-
-def test_a_former_disk_of_a_voter_is_an_outsider_that_does_not_count():
-    """Removing voters: a voter is its disk, so what this one holds is no vote and no copy."""
-    core = removed_and_crashed(high_watermark=3, left=(voter(1, disk=1), 2, 3))
-    stand_late(core)
-    core.answer_votes(2, pre_vote=True)
-    assert core.role == "Prospective"
-    core.answer_votes(3, pre_vote=True)
-    core.answer_votes(2)
-    core.answer_votes(3)
-    commit(core, 2)
-    assert core.role == "Leader", "one of three, whatever this node holds"
-    assert not core.q.role.committed_in_epoch
-    commit(core, 3)
-    assert core.role == "ResignedLeader"
-
-
-def test_an_outsider_that_leads_is_not_taken_for_a_fork_of_the_quorum():
-    """Removing voters: that the voter of its id is another disk says nothing new to it."""
-    core = removed_and_crashed(high_watermark=3, left=(voter(1, disk=1), 2, 3))
-    stand_late(core)
-    for pre_vote in (True, False):
-        core.answer_votes(2, pre_vote=pre_vote)
-        core.answer_votes(3, pre_vote=pre_vote)
-    assert core.role == "Leader"
-    core.ask(
-        BeginEpochRequest(voter(1, disk=1).key, 2, core.q.epoch + 1, leader_address=("host", 9002))
-    )
-    assert not core.of(fx.MessageRefused)
-    assert (core.role, core.q.leader_id) == ("Follower", 2)
-
-
-@pytest.mark.parametrize(
-    "core",
-    [
-        dynamic((2, 3)),
-        Core(0, own=voter(1), found=[at(2, 2, 3)], log=log((1, 3)), can_vote=False),
-        Core(0, own=voter(1), found=[at(2, 2, 3)], log=log((1, 3)), needs_end=9),
-    ],
-    ids=["with nothing but its format", "a broker", "damaged"],
-)
-def test_no_outsider_stands_whose_log_can_not_be_needed(core):
-    """Removing voters: its log isn't one that somebody was promised to."""
-    core.pass_ms(600_000)
-    assert core.role == "Unattached"
-    assert core.q.epoch in (0, 1)
-    assert core.q.role.election_at_ms is None
-
-
 @pytest.mark.parametrize("who", [voter(4).key, voter(2, disk=1).key])
 def test_who_isnt_a_voter_cant_be_removed(who):
     """Removing voters: VOTER_NOT_FOUND unless id and directory id are a voter's."""
@@ -563,99 +419,3 @@ def test_an_update_is_for_the_leader_of_its_epoch():
     core = leading(stored=ElectionState(6))
     assert update(core, voter(2), epoch=6)[0] == ErrorCode.fenced_leader_epoch
     assert update(core, voter(2), epoch=8)[0] == ErrorCode.unknown_leader_epoch
-
-
-# kraft.version
-
-
-def static(*, told=()):
-    """A leader of static voters 1 to 3, to whom some have told of themselves."""
-    core = Core(3, own=voter(1))
-    core.win()
-    core.sync()
-    core.fetch_from(2, 1, 1)
-    for node_id in told:
-        assert update(core, voter(node_id)) == (NONE, None)
-    return core
-
-
-def test_the_static_voters_become_those_of_the_log():
-    """Upgrade of kraft.version: level and set in one batch, the set with all directory ids."""
-    core = static(told=(2, 3))
-    assert upgrade(core) is None
-    assert core.of(fx.AppendMembership) == [fx.AppendMembership(1, 1, 1, voters(1, 2, 3))]
-    assert (core.q.history.kraft_version, core.q.voters) == (1, voters(1, 2, 3))
-    assert core.q.role.voters[2].end_offset == 1, "what was known of a voter stays"
-    core.sync()
-    assert upgraded(core) is None
-    core.fetch_from(3, 3, 1)
-    assert upgraded(core) == (NONE, "")
-    assert remove(core, 3), "and now they can be changed"
-
-
-def test_it_takes_word_from_every_voter():
-    """Upgrade of kraft.version: INVALID_UPDATE_VERSION while a directory id isn't known."""
-    error, message = upgrade(static(told=(2,)))
-    assert error == ErrorCode.invalid_update_version
-    assert "voters 3 " in message
-
-
-def test_it_takes_support_by_every_voter():
-    """Upgrade of kraft.version: INVALID_UPDATE_VERSION where a range lacks the level."""
-    core = static(told=(2,))
-    update(core, voter(3, levels=(0, 0)))
-    assert upgrade(core)[0] == ErrorCode.invalid_update_version
-
-
-def test_a_voter_told_of_by_another_leader_tells_again():
-    """Upgrade of kraft.version: what a leader is told lasts as long as it leads."""
-    core = static(told=(2, 3))
-    core.tell(Resign())
-    core.pass_ms(10_000)
-    core.win()
-    core.sync()
-    core.fetch_from(2, core.q.log.end, core.q.epoch)
-    assert upgrade(core)[0] == ErrorCode.invalid_update_version
-
-
-@pytest.mark.parametrize("told", [(), (2, 3)])
-def test_validating_writes_nothing(told):
-    """Upgrade of kraft.version: validate_only gives the same refusals."""
-    core = static(told=told)
-    expected = NONE if told else ErrorCode.invalid_update_version
-    assert upgrade(core, validate_only=True)[0] == expected
-    assert (core.q.history.kraft_version, core.q.log.end) == (0, 1)
-
-
-def test_the_level_never_goes_down_nor_beyond_what_there_is():
-    """Upgrade of kraft.version: 0 to 1 is all that there is; at 1, 1 is nothing new."""
-    core = leading()
-    assert upgrade(core, 0)[0] == ErrorCode.invalid_update_version
-    assert upgrade(core, 2)[0] == ErrorCode.invalid_update_version
-    assert upgrade(core, 1) == (NONE, "")
-    assert core.q.log.end == 3
-
-
-def test_only_the_leader_upgrades():
-    """Upgrade of kraft.version: NOT_LEADER_OR_FOLLOWER."""
-    core = Core(3)
-    core.follow(2, 1)
-    assert upgrade(core)[0] == ErrorCode.not_leader_or_follower
-
-
-def test_no_other_change_beside_an_upgrade():
-    """Upgrade of kraft.version: it is a change of the voters like any other."""
-    core = static(told=(2, 3))
-    upgrade(core)
-    assert remove(core, 2)[0] == TIMED_OUT
-    assert upgrade(core)[0] == TIMED_OUT
-
-
-def test_a_static_voter_is_told_of_by_id():
-    """Upgrade of kraft.version: UpdateRaftVoter at level 0 takes any directory id of a voter."""
-    core = static(told=(2,))
-    assert update(core, voter(2, disk=1)) == (NONE, None)
-    assert update(core, voter(9))[0] == ErrorCode.voter_not_found
-    assert core.q.role.told_voters.get(2) == voter(2, disk=1)
-    assert core.q.voters.get(2) == Voter(ReplicaKey(2)), "nothing of it is in force"
-    assert core.q.voters.contains(key(2))
