@@ -29,7 +29,7 @@ from storage.log import Log
 from storage.scan import Damage, sound_end
 from wire import partition_metadata
 from wire.batch import crc_ok, iter_headers
-from wire.errors import DecodeError, FatalError
+from wire.errors import DamagedFile, DecodeError, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import METADATA_TOPIC_ID
 from world.env import Disk, DiskFull, Env
@@ -410,16 +410,16 @@ class MetadataLog:
         """Whether damage that was noted is still in one of its files."""
         return self._damaged_at is not None
 
-    def trim(self, *, leave_damaged: bool = False) -> OffsetAndEpoch | None:
+    def trim(self, *, leave_damaged: bool = False) -> None:
         """Drop old snapshots and the log before the oldest one kept, as retention says (-1 sets no
         limit), and before a newer one where the log is damaged; `leave_damaged`: what is appended
         from now on isn't to share a file with the damage.
 
-        At least one snapshot stays. The id of the oldest kept if the log begins there now.
+        At least one snapshot stays. Raises DiskFull, which may come when the log begins later
+        already, and DiskError.
         """
         wall_ms = self.env.clock.wall_ms()
         config, log, snapshots = self.config, self.log, self.snapshots
-        begins: OffsetAndEpoch | None = None
         while len(snapshots.complete) > 1:
             oldest, following = list(snapshots.complete)[:2]
             too_big = 0 <= config.retention_bytes < log.size + snapshots.size
@@ -428,26 +428,31 @@ class MetadataLog:
             if not (too_big or too_old) or following.offset > log.end_offset:
                 break
             self._begin_at(following, wall_ms)
-            begins = following
         latest = snapshots.latest
         damaged_at = self._damaged_at
         if damaged_at is not None and latest is not None:
             if damaged_at < latest.offset <= log.end_offset:
-                begins = latest if log.log_start_offset < latest.offset else begins
                 self._begin_at(latest, wall_ms)
                 if damaged_at >= log.active.base_offset and (
-                    leave_damaged or latest.offset == log.end_offset
+                    latest.offset == log.end_offset
+                    or (leave_damaged and self._is_found_by_index(latest.offset))
                 ):
                     self._leave_file(latest, wall_ms)
             if damaged_at < log.first_offset:
                 self._damaged_at = None
-        return begins
+
+    def _is_found_by_index(self, offset: int) -> bool:
+        """Whether the way to `offset` on the disk doesn't lead through the damage."""
+        try:
+            return self.log.active.locate(offset) is not None
+        except DamagedFile:
+            return False
 
     def _leave_file(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
         """The next start would meet the damage in the active file; that can go once a snapshot
-        holds all that is in it. Not sooner than that or a while after: records that were appended
-        just now can be read beside the damage for as long as it is known in memory where they are,
-        which a new file ends."""
+        holds all that is in it, or the index leads past the damage: records that were appended
+        just now can be read beside it for as long as it is known in memory where they are, which a
+        new file ends."""
         try:
             self.log.roll()
         except DiskFull as error:

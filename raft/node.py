@@ -509,15 +509,18 @@ class RaftNode:
 
     def _trim(self, *, leave_damaged: bool = False) -> None:
         try:
-            earliest = self.log.trim(leave_damaged=leave_damaged)
+            self.log.trim(leave_damaged=leave_damaged)
         except DiskFull as error:
+            # The log may begin later all the same: with its files there still.
             logger.error("log_not_trimmed", reason=str(error))
-            return
         except DiskError as error:
             self.fail_for(error)
             return
-        if earliest is not None:
-            logger.info("log_trimmed", start=earliest.offset)
+        earliest = self.log.snapshots.earliest
+        known, start = self.core.state.log.start, self.log.log.log_start_offset
+        # A core that is about to begin behind a downloaded snapshot is further than the oldest.
+        if earliest is not None and known < earliest.offset <= start:
+            logger.info("log_trimmed", start=start)
             self.tell(LogStartAdvanced(earliest))
 
     def _plan_cleaning(self) -> None:
@@ -526,13 +529,13 @@ class RaftNode:
     def _clean(self) -> None:
         if self.stopped:
             return
+        self._plan_cleaning()
         self._trim(leave_damaged=True)
         if self.log.is_damaged:
             self.snapshot_lost()
         self._cleaning_task = asyncio.get_running_loop().create_task(
             self._delete_files(), name="raft-clean"
         )
-        self._plan_cleaning()
 
     async def _delete_files(self) -> None:
         try:

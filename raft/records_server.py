@@ -58,9 +58,9 @@ class RecordsServer:
                 self._refuse(response, offset, where, answer)
                 return
             data = part.file.pread_nowait(part.length, part.position)
-            if data is not None and len(data) == part.length:
+            if data is not None:
                 self._give(response, offset, part, data, answer)
-            else:  # not in memory, or not all of it
+            else:
                 read = asyncio.get_running_loop().create_task(
                     self._read(response, offset, part, self._log.log.truncations, answer),
                     name="raft-read-records",
@@ -91,9 +91,11 @@ class RecordsServer:
             if log.truncations == truncations and offset >= log.log_start_offset:
                 self._fail(error)
                 return
-        # Cut by a later leader, whose records may be there now, or trimmed, and the file closed,
-        # perhaps. The next fetch is told.
-        answer(response._replace(error=ErrorCode.not_leader_or_follower, read_from=None), None)
+        if log.truncations != truncations:  # by a later leader, whose records may be there now
+            lost = ErrorCode.not_leader_or_follower
+            response = response._replace(error=lost, read_from=None)
+        # Else it was trimmed, and the file closed, perhaps: the next fetch is told.
+        answer(response, None)
 
     def _give(
         self, response: FetchResponse, offset: int, part: Part, data: bytes, answer: Answer

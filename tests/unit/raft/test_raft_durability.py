@@ -186,9 +186,9 @@ class Member:
                 self.snapshot = snapshot
 
     async def trim(self):
-        if self.log.trim() is not None:
-            self.start = self.log.log.log_start_offset
-            self.epochs = {o: e for o, e in self.epochs.items() if o >= self.start}
+        self.log.trim()
+        self.start = self.log.log.log_start_offset
+        self.epochs = {o: e for o, e in self.epochs.items() if o >= self.start}
 
     async def download(self):
         """A leader that is far ahead sends its snapshot, which then stands for our log."""
