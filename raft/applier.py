@@ -165,7 +165,7 @@ class Applier:
         if part is None or part.length > budget:
             return b""
         data = part.file.pread_nowait(part.length, part.position)
-        return data if data is not None and len(data) == part.length else b""
+        return data or b""
 
     def _apply_now(self, data: bytes) -> bool:
         """Whether all that comes next in `data` was little enough to be handed on."""

@@ -65,7 +65,7 @@ class SnapshotServer:
         length = min(left, max(max_bytes, 0), _SLICE_MAX)
         filled = response._replace(size=file.size(), length=length)
         data = file.pread_nowait(length, response.position)
-        if data is not None and len(data) == length:
+        if data is not None:
             answer(filled, Slice(data, length))
             return
         read = asyncio.get_running_loop().create_task(

@@ -101,11 +101,12 @@ class File(Protocol):
         ...
 
     def pread_nowait(self, length: int, position: int) -> bytes | None:
-        """As `pread`, but None if that would have to wait for the disk."""
+        """As `pread`, but None if that would have to wait for the disk for any of it."""
         ...
 
     def readinto_nowait(self, buffer: bytearray | memoryview, position: int) -> int | None:
-        """Fill `buffer` from `position`; the count of bytes, or None if it would wait."""
+        """Fill `buffer` from `position`, but for what is behind the file's end; the count of bytes,
+        or None if it would wait for any of them."""
         ...
 
     def append(self, buffers: Sequence[Buffer]) -> int:

@@ -64,7 +64,7 @@ class Faults:
     - `failing_syncs`: so many syncs of files fail, and what they covered is never durable.
     - `failing_reads`: so many reads fail with DiskError.
     - `cold`: `pread_nowait` finds nothing in the page cache.
-    - `patchy`: it finds every other page there, and ends before one that is missing.
+    - `patchy`: it finds every other page there.
     """
 
     def __init__(self) -> None:
@@ -323,12 +323,11 @@ class MemoryFile:
         return bytes(memoryview(self._inode.content)[position : position + length])
 
     def pread_nowait(self, length: int, position: int) -> bytes | None:
-        faults = self._media.faults
-        if faults.cold or (faults.patchy and position // _PAGE % 2):
-            return None
         length = max(0, min(length, self._end - position))
-        if faults.patchy:
-            length = min(length, _PAGE - position % _PAGE)
+        faults = self._media.faults
+        first, last = position // _PAGE, (position + length - 1) // _PAGE
+        if faults.cold or (faults.patchy and length and (first % 2 or last > first)):
+            return None
         return self.pread(length, position)
 
     def readinto_nowait(self, buffer: bytearray | memoryview, position: int) -> int | None:

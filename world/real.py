@@ -129,7 +129,7 @@ class RealFile:
         length = max(0, min(length, self._end - position))
         scratch = bytearray(length)
         count = self.readinto_nowait(scratch, position)
-        return None if count is None else bytes(memoryview(scratch)[:count])
+        return None if count is None else bytes(scratch)
 
     def readinto_nowait(self, buffer: bytearray | memoryview, position: int) -> int | None:
         handle = self._open_handle()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -307,9 +308,9 @@ class GroupMember(Consumer):
 
     async def _begin(self, places: Sequence[Place]) -> None:
         """Goes on with new places where the group stands."""
-        offsets = await self._fetch_offsets(places) if places else {}
-        for place, offset in offsets.items():
-            position = Position(self.name, place, max(0, offset))
+        found = await self._fetch_offsets(places) if places else {}
+        for place, (offset, epoch) in found.items():
+            position = Position(self.name, place, max(0, offset), epoch)
             self._consumed.begins(self.name, place, position.offset)
             self.positions.append(position)
 
@@ -320,7 +321,9 @@ class GroupMember(Consumer):
         with suppress(Lost):
             await self._fetch_offsets([position.place for position in self.positions])
 
-    async def _fetch_offsets(self, places: Sequence[Place]) -> dict[Place, int]:
+    async def _fetch_offsets(self, places: Sequence[Place]) -> dict[Place, tuple[int, int]]:
+        """What is committed, and the leader epochs."""
+
         def build(version: int, module: ModuleType) -> Any:
             topic = fill(
                 module.OffsetFetchRequestTopic,
@@ -339,16 +342,16 @@ class GroupMember(Consumer):
         )
         if answer is None:
             raise Lost("offsets not told")
-        found = dict.fromkeys(places, NOTHING)
+        found = dict.fromkeys(places, (NOTHING, -1))
         for partition in answer.topics[0].partitions:
             if partition.error_code is not ErrorCode.none:
                 self.history.finish(call, Outcome.FAILED, self.now_ms, partition.error_code.name)
                 raise Lost(partition.error_code.name)
-            index = partition.partition_index
-            found[Place(self.topic, index)] = partition.committed_offset
+            index, epoch = partition.partition_index, partition.committed_leader_epoch
+            found[Place(self.topic, index)] = partition.committed_offset, epoch
             # Who leads an older epoch may not have what was consumed up to there (KIP-320).
-            self._leaders.heard_of(index, partition.committed_leader_epoch)
-        self._done(call, found)
+            self._leaders.heard_of(index, epoch)
+        self._done(call, {place: offset for place, (offset, _) in found.items()})
         return found
 
     async def _beat(self) -> None:
@@ -374,7 +377,8 @@ class GroupMember(Consumer):
         self._consumed.add(position.place, [(one.offset, one.value) for one in fresh])
 
     async def _commit(self) -> None:
-        offsets = {position.place: position.offset for position in self.positions}
+        positions = [copy(position) for position in self.positions]
+        offsets = {position.place: position.offset for position in positions}
 
         def build(version: int, module: ModuleType) -> Any:
             topic = fill(
@@ -383,12 +387,12 @@ class GroupMember(Consumer):
                 partitions=tuple(
                     fill(
                         module.OffsetCommitRequestPartition,
-                        partition_index=place.partition,
-                        committed_offset=offset,
-                        committed_leader_epoch=self._read_epochs.get(place.partition, -1),
+                        partition_index=position.place.partition,
+                        committed_offset=position.offset,
+                        committed_leader_epoch=position.epoch,
                         committed_metadata="",
                     )
-                    for place, offset in offsets.items()
+                    for position in positions
                 ),
             )
             return fill(

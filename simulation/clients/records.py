@@ -245,7 +245,6 @@ class Consumer(Client):
         self.seen: list[Seen] = []
         self.positions = [Position(name, Place(topic, i)) for i in range(partitions)]
         self._leaders = Leaders(self, topic)
-        self._read_epochs: dict[int, int] = {}  # by partition, of the last batch read
 
     async def run(self) -> None:
         """Until it is closed."""
@@ -312,7 +311,7 @@ class Consumer(Client):
         records = []
         for at, header in iter_headers(data):
             records += [(r.offset, r.value or b"") for r in decode_records(data, at, header)]
-            self._read_epochs[position.place.partition] = header.leader_epoch
+            position.epoch = header.leader_epoch
         self.seen += position.take(records, mark)
 
     def _request(self, position: Position) -> Any:

@@ -57,10 +57,11 @@ class Seen(NamedTuple):
 
 
 class Position:
-    """Where one consumer stands in one partition. `take` judges what it is given."""
+    """Where one consumer stands in one partition, and by which leader epoch it came there, -1 if
+    that isn't known. `take` judges what it is given."""
 
-    def __init__(self, consumer: str, place: Place, offset: int = 0) -> None:
-        self.consumer, self.place, self.offset = consumer, place, offset
+    def __init__(self, consumer: str, place: Place, offset: int = 0, epoch: int = -1) -> None:
+        self.consumer, self.place, self.offset, self.epoch = consumer, place, offset, epoch
 
     def take(self, records: Sequence[tuple[int, bytes]], high_watermark: int) -> list[Seen]:
         """The records of one answer (offset, value), those before the position left out."""

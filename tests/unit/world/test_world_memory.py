@@ -147,14 +147,14 @@ def test_every_other_page_may_be_in_the_cache():
     file = env.disk.open("/a", create=True)
     data = bytes(range(256)) * 48  # three pages
     file.append([data])
-    assert file.pread_nowait(len(data), 0) == data[:4_096]
-    assert file.pread_nowait(100, 4_000) == data[4_000:4_096]
-    assert file.pread_nowait(1, 4_096) is None
-    assert file.pread_nowait(50, 8_192) == data[8_192:8_242]
+    for position, length in ((0, 4_096), (1_000, 500), (8_192, 5_000), (20_000, 1)):
+        assert file.pread_nowait(length, position) == data[position : position + length]
+    for position, length in ((0, 4_097), (4_000, 100), (4_096, 1), (0, len(data))):
+        assert file.pread_nowait(length, position) is None
     buffer = bytearray(8_192)
-    assert file.readinto_nowait(buffer, 8_000) is None
-    assert file.readinto_nowait(buffer, 1_000) == 3_096
-    assert buffer[:3_096] == data[1_000:4_096]
+    assert file.readinto_nowait(buffer, 1_000) is None
+    assert file.readinto_nowait(buffer, 8_200) == 4_088
+    assert buffer[:4_088] == data[8_200:]
     assert file.pread(len(data), 0) == data
 
 
