@@ -254,7 +254,8 @@ def finish_reads(q: Quorum, role: Leader) -> None:
     needed = others_needed(q)
     waiting: list[PendingRead] = []
     for read in role.reads:
-        confirmed = sum(q.voters.get(voter_id) is not None for voter_id in read.confirmed)
+        answered = read.roll_call.confirmed
+        confirmed = sum(q.voters.get(voter_id) is not None for voter_id in answered)
         if read.offset is not None and confirmed >= needed:
             q.emit(LeadershipConfirmed(read.token, read.offset))
         else:
@@ -321,6 +322,7 @@ def announce(q: Quorum) -> None:
     role = q.role
     if not isinstance(role, Leader | ResignedLeader):
         return
+    roll_calls = role.roll_calls() if isinstance(role, Leader) else []
     for peer_id, announcement in role.announcements.items():
         if announcement.at_ms is None:
             continue
@@ -330,15 +332,15 @@ def announce(q: Quorum) -> None:
                 announcement.at_ms = None
                 q.emit(SendRequest(peer_id, EndEpochRequest(q.node_id, q.epoch, role.successors)))
             continue
-        unasked = [read for read in role.reads if peer_id not in read.asked]
+        unasked = [one for one in roll_calls if peer_id not in one.asked]
         if not due and (announcement.failed or not unasked):
             continue
         if not unasked and _is_fetching(q, role, peer_id):
             announcement.at_ms = q.now_ms + q.config.announce_interval_ms
             continue
         announcement.at_ms = None
-        for read in unasked:
-            read.asked[peer_id] = None
+        for one in unasked:
+            one.asked[peer_id] = None
         key = q.voters.key_of(peer_id)
         q.emit(SendRequest(peer_id, BeginEpochRequest(key, q.node_id, q.epoch)))
 
@@ -365,20 +367,20 @@ def on_announced(
     if response is None:
         announcement.at_ms = q.retry_at_ms() + q.config.lost_leader_wait_max_ms
         if isinstance(role, Leader):
-            for read in role.reads:
-                read.asked.pop(peer_id, None)
+            for one in role.roll_calls():
+                one.asked.pop(peer_id, None)
     elif isinstance(role, Leader):
         announcement.at_ms = q.now_ms + q.config.announce_interval_ms
         if response.error == ErrorCode.none and response.leader_id == q.node_id:
-            for read in role.reads:
-                if peer_id in read.asked:
-                    read.confirmed[peer_id] = None
+            for one in role.roll_calls():
+                if peer_id in one.asked:
+                    one.confirmed[peer_id] = None
             finish_reads(q, role)
         else:
             # It may confirm later what it can't now, but isn't asked in a circle.
             announcement.failed = True
-            for read in role.reads:
-                read.asked.pop(peer_id, None)
+            for one in role.roll_calls():
+                one.asked.pop(peer_id, None)
     elif isinstance(response, EndEpochResponse):
         announcement.done = True
         if all(entry.done for entry in role.announcements.values()):

@@ -125,14 +125,21 @@ class ParkedFetch:
 
 
 @dataclass(slots=True)
+class RollCall:
+    """Who follows from now on, not just of late. `asked`: voters to whom an announcement went out
+    since it began; `confirmed`: those of them that answered it as followers of this epoch."""
+
+    asked: dict[int, None] = field(default_factory=dict)
+    confirmed: dict[int, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class PendingRead:
-    """A linearizable read. `asked`: voters to whom an announcement went out since it came;
-    `confirmed`: those of them that answered it as followers of this epoch."""
+    """A linearizable read."""
 
     token: int
     offset: int | None  # None: until a record of this epoch is committed
-    asked: dict[int, None] = field(default_factory=dict)
-    confirmed: dict[int, None] = field(default_factory=dict)
+    roll_call: RollCall = field(default_factory=RollCall)
 
 
 @dataclass(slots=True)
@@ -149,8 +156,9 @@ class Announcement:
 class PendingChange:
     """The one change of membership that somebody waits for.
 
-    A voter to be added is probed, then has to catch up; then, as with every other change, the
-    record at `offset` has to be committed. `deadline_ms` is of the step that it is at: as long as
+    A voter to be added is probed, then has to catch up; before one is removed, a majority of the
+    others has to answer. Then, as with every other change, the record at `offset` has to be
+    committed. `deadline_ms` is of the step that it is at: as long as
     nothing is written, others' changes wait for no longer than `QuorumConfig.voter_change_ms`,
     whatever its caller says; then it is answered by `answer_by_ms` at the latest.
     """
@@ -159,6 +167,8 @@ class PendingChange:
     deadline_ms: int | None
     answer_by_ms: int | None = None
     adding: Voter | None = None
+    removing: ReplicaKey | None = None
+    roll_call: RollCall | None = None
     probed: bool = False
     until_committed: bool = True
     upgrade: bool = False
@@ -182,6 +192,13 @@ class Leader:
     change: PendingChange | None = None
     # Under kraft.version 0: what the voters have said of themselves, for an upgrade to 1.
     told_voters: VoterSet | None = None
+
+    def roll_calls(self) -> list[RollCall]:
+        """Those under way."""
+        calls = [read.roll_call for read in self.reads]
+        if self.change is not None and self.change.roll_call is not None:
+            calls.append(self.change.roll_call)
+        return calls
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from raft.messages import (
     VoterChangeRequest,
     VoterChangeResponse,
 )
-from raft.roles import Leader, PendingChange
+from raft.roles import Leader, PendingChange, RollCall
 from raft.serving import leader_error
 from raft.state import Quorum
 from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet, nothing_committed
@@ -177,8 +177,10 @@ def _remove(q: Quorum, role: Leader, token: int, request: RemoveVoterRequest) ->
     refusal = _too_few(q, role, q.voters.without(key))
     if refusal is not None:
         return refusal
-    offset = append_membership(q, role, q.voters.without(key))
-    role.change = PendingChange(token, q.now_ms + q.config.voter_change_ms, offset=offset)
+    # A voter that died just now seems to live, by its last fetch.
+    role.change = PendingChange(
+        token, q.now_ms + q.config.voter_change_ms, removing=key, roll_call=RollCall()
+    )
     return None
 
 
@@ -187,12 +189,36 @@ def _too_few(q: Quorum, role: Leader, voters: VoterSet) -> _Refusal | None:
     living = [one.key for one in voters if _lives(q, role, one.key.node_id)]
     if len(living) >= voters.majority:
         return None
-    silent = ", ".join(_describe(one.key) for one in voters if one.key not in living)
+    told = f"{_who_would_be_left(voters, living)} fetch at present, and {voters.majority} have to. "
+    silent = _not_among(living, voters)
     return _Refusal(
-        ErrorCode.request_timed_out,
-        f"only {len(living)} of the {len(voters)} voters that would be left fetch at present, and "
-        f"{voters.majority} have to. Not so (down, cut off or far behind): {silent}",
+        ErrorCode.request_timed_out, f"{told}Not so (down, cut off or far behind): {silent}"
     )
+
+
+def _who_would_be_left(voters: VoterSet, living: list[ReplicaKey]) -> str:
+    return f"only {len(living)} of the {len(voters)} voters that would be left"
+
+
+def _not_among(living: list[ReplicaKey], voters: VoterSet) -> str:
+    return ", ".join(_describe(one.key) for one in voters if one.key not in living)
+
+
+def _answering(q: Quorum, change: PendingChange) -> list[ReplicaKey]:
+    """Of the voters that a removal would leave, those that follow since it was asked for."""
+    assert change.removing is not None
+    assert change.roll_call is not None
+    left = q.voters.without(change.removing)
+    heard = change.roll_call.confirmed
+    return [one.key for one in left if one.key.node_id in (q.node_id, *heard)]
+
+
+def _remove_when_sure(q: Quorum, role: Leader, change: PendingChange, key: ReplicaKey) -> None:
+    left = q.voters.without(key)
+    if len(_answering(q, change)) < left.majority:
+        return
+    change.offset, change.roll_call = append_membership(q, role, left), None
+    change.deadline_ms = q.now_ms + q.config.voter_change_ms
 
 
 def _update(q: Quorum, role: Leader, request: UpdateVoterRequest) -> _Refusal | None:
@@ -278,6 +304,8 @@ def advance(q: Quorum) -> None:
     change = role.change
     if change is not None and change.adding is not None and change.offset is None:
         _add_when_caught_up(q, role, change, change.adding)
+    elif change is not None and change.removing is not None and change.offset is None:
+        _remove_when_sure(q, role, change, change.removing)
     elif change is not None and change.offset is not None and change.offset < q.high_watermark:
         _end(q, role, ErrorCode.none, None)
     change = role.change
@@ -316,6 +344,12 @@ def _has_caught_up(q: Quorum, role: Leader, key: ReplicaKey) -> bool:
 def _why_late(q: Quorum, change: PendingChange) -> str:
     if change.offset is not None:
         return f"the change, at offset {change.offset}, isn't committed yet"
+    if change.removing is not None:
+        left, answering = q.voters.without(change.removing), _answering(q, change)
+        return (
+            f"{_who_would_be_left(left, answering)} have answered since, and {left.majority} have "
+            f"to. Not so (down or cut off): {_not_among(answering, left)}"
+        )
     assert change.adding is not None, change
     name = _describe(change.adding.key)
     return f"{name} hasn't caught up" if change.probed else f"{name} doesn't answer"

@@ -12,7 +12,7 @@ def install(replace):
         heard_from(q, role, key)
         if q.voters.contains(key):
             for read in role.reads:
-                read.confirmed[key.node_id] = None
+                read.roll_call.confirmed[key.node_id] = None
             leading.finish_reads(q, role)
 
     replace(serving, "heard_from", heard_from_and_confirm)

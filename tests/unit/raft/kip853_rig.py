@@ -119,6 +119,15 @@ def remove(core, who):
     return ask(core, RemoveVoterRequest(who if isinstance(who, ReplicaKey) else voter(who).key))
 
 
+def removed(core, who, *answering):
+    """RemoveRaftVoter, and the voters that answer the announcements that follow; its token."""
+    token = remove(core, who)
+    for node_id in answering:
+        core.hear_announced(node_id)  # one may have been under way
+        core.hear_announced(node_id)
+    return token
+
+
 def update(core, who, *, epoch=None):
     return ask(core, UpdateVoterRequest(core.q.epoch if epoch is None else epoch, who))
 

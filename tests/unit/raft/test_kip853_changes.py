@@ -15,6 +15,7 @@ from kip853_rig import (
     leading,
     probed,
     remove,
+    removed,
     update,
     voter,
     voters,
@@ -26,6 +27,7 @@ from raft.events import RequestAbandoned, Resign
 from raft.messages import EndEpochRequest
 from raft.voters import ReplicaKey, says_nothing_committed
 from wire.errors import ErrorCode
+from wire.uuids import to_text
 
 # The leader's own record
 
@@ -184,7 +186,7 @@ def test_a_caller_that_is_gone_ends_its_change_unless_it_is_written(written):
     core.tell(RequestAbandoned(token))
     assert (core.q.role.change is not None) == written
     if not written:
-        assert remove(core, 3) is not None
+        removed(core, 3, 2)
         assert core.of(fx.AppendMembership)[0].voters == voters(1, 2)
 
 
@@ -262,7 +264,7 @@ def test_who_asks_for_itself_too_early_is_told_at_once():
 def test_a_removed_voter_is_out_with_the_record_and_answered_with_its_commit():
     """Removing voters: the majority that commits the record is the new set's."""
     core = leading()
-    token = remove(core, 3)
+    token = removed(core, 3, 2)
     assert core.q.voters == voters(1, 2)
     core.sync()
     core.fetch_from(3, 4, 1)
@@ -274,7 +276,7 @@ def test_a_removed_voter_is_out_with_the_record_and_answered_with_its_commit():
 def test_a_removed_voter_is_an_observer():
     """Removing voters: what is known of it stays, and it may fetch on."""
     core = leading()
-    remove(core, 3)
+    removed(core, 3, 2)
     assert list(core.q.role.observers) == [voter(3).key]
     assert list(core.q.role.voters) == [2]
 
@@ -282,7 +284,7 @@ def test_a_removed_voter_is_an_observer():
 def test_a_leader_that_removes_itself_leads_until_that_is_committed():
     """Removing voters: it replicates the record without counting itself, then resigns."""
     core = leading()
-    token = remove(core, 1)
+    token = removed(core, 1, 2, 3)
     assert (core.role, core.q.voters) == ("Leader", voters(2, 3))
     core.sync()
     core.fetch_from(2, 4, 1)
@@ -291,6 +293,35 @@ def test_a_leader_that_removes_itself_leads_until_that_is_committed():
     assert answer(core, token) == (NONE, None)
     assert core.role == "ResignedLeader"
     assert [peer for peer, _ in core.sent(EndEpochRequest)] == [2, 3]
+
+
+@pytest.mark.parametrize(("who", "left"), [(3, (1, 2)), (1, (2, 3)), (2, (1, 3))])
+def test_nobody_is_removed_before_enough_of_the_others_have_answered(who, left):
+    """One of them may have died a moment ago, and the new set could never commit itself."""
+    core = leading()
+    for node_id in (2, 3):
+        core.fetch_from(node_id, core.q.log.end, 1)
+    token = removed(core, who, who)
+    assert answer(core, token) is None, "not by what was fetched before"
+    assert core.q.voters == voters(1, 2, 3)
+    for _ in range(19):
+        core.pass_ms(100)
+        assert answer(core, token) is None
+        for node_id in (2, 3):
+            core.fetch_from(node_id, core.q.log.end, 1)
+    core.pass_ms(100)
+    others = [node_id for node_id in left if node_id != 1]
+    error, message = answer(core, token)
+    assert error == TIMED_OUT
+    assert f"only {2 - len(others)} of the 2 voters that would be left have answered" in message
+    assert message.endswith(", ".join(f"node {n} with directory id {_id(n)}" for n in others))
+    assert core.q.voters == voters(1, 2, 3)
+    removed(core, who, *others)
+    assert core.q.voters == voters(*left)
+
+
+def _id(node_id):
+    return to_text(voter(node_id).key.directory_id)
 
 
 @pytest.mark.parametrize("who", [voter(4).key, voter(2, disk=1).key])
@@ -311,7 +342,7 @@ def test_the_last_voter_stays():
 def test_a_removal_that_isnt_committed_in_time_is_answered_so():
     """Removing voters: REQUEST_TIMED_OUT; the record may be committed later all the same."""
     core = leading()
-    token = remove(core, 3)
+    token = removed(core, 3, 2)
     core.fetch_from(3, 4, 1)
     for _ in range(19):
         core.pass_ms(100)

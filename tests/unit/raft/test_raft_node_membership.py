@@ -175,6 +175,22 @@ def test_voters_come_and_go(tmp_path):
     scene(tmp_path, tell)
 
 
+def test_no_healthy_voter_is_removed_a_moment_after_another_has_died(tmp_path):
+    async def tell(cluster):
+        leader = await upgraded(cluster)
+        dead, healthy = [member for member in cluster.up if member is not leader]
+        await cluster.caught_up()
+        await dead.kill()
+        error, message = await ask(cluster, ApiKey.REMOVE_RAFT_VOTER, healthy, leader)
+        assert error == E.request_timed_out
+        assert f"node {dead.node_id} with directory id" in message
+        assert leader.node.voters.ids == (1, 2, 3)
+        assert await ask(cluster, ApiKey.REMOVE_RAFT_VOTER, dead, leader) == (E.none, None)
+        assert await ask(cluster, ApiKey.REMOVE_RAFT_VOTER, healthy, leader) == (E.none, None)
+
+    scene(tmp_path, tell)
+
+
 def test_a_snapshot_has_the_voters_for_who_comes_later(tmp_path):
     async def tell(cluster):
         leader = await upgraded(cluster)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from kip853_rig import add, answer, caught_up, leading, remove, voter
+from kip853_rig import add, answer, caught_up, leading, remove, removed, voter
 from test_raft_node_membership import ask, scene, upgraded
 
 from net.handlers import Api, HandlerTable
@@ -97,7 +97,7 @@ def test_no_set_is_left_that_could_not_commit_itself():
         assert message.startswith("only 1 of the 2 voters that would be left fetch at present")
         assert message.endswith(f"node 3 with directory id {to_text(voter(3).key.directory_id)}")
     assert core.q.voters.ids == (1, 2, 3)
-    remove(core, 3)
+    removed(core, 3, 2)
     assert core.q.voters.ids == (1, 2)
 
 
