@@ -26,11 +26,12 @@ def acceptable_leader(context: Context, partition: PartitionRegistration) -> Acc
 
 
 def usable_brokers(context: Context) -> list[UsableBroker]:
-    """Brokers that new replicas may go to, by id."""
+    """Brokers that new replicas may go to, by id: all but those that are just stopping. One that
+    has stopped is a fenced one."""
     return [
         UsableBroker(broker.id, broker.rack, not context.is_active(broker.id))
         for _, broker in sorted(context.image.brokers.items())
-        if not broker.in_controlled_shutdown
+        if broker.fenced or not broker.in_controlled_shutdown
     ]
 
 

@@ -142,7 +142,11 @@ def place(
         raise KafkaError(
             ErrorCode.invalid_replication_factor,
             f"Replication factor {replication_factor} is not possible: "
-            + ("all brokers are fenced" if usable else "no broker is registered"),
+            + (
+                "all brokers are fenced"
+                if usable
+                else "no broker is registered that isn't stopping"
+            ),
         )
     if replication_factor > len(usable):
         raise KafkaError(

@@ -31,9 +31,9 @@ def _list(options: argparse.Namespace) -> int:
 
 
 def _row(broker: dict[str, Any]) -> dict[str, Any]:
-    state = "fenced" if broker["fenced"] else "active"
-    if broker["in_controlled_shutdown"]:
-        state = "shutting down"
+    state = "shutting down" if broker["in_controlled_shutdown"] else "active"
+    if broker["fenced"]:
+        state = "fenced"
     listeners = [f"{one[0]}://{one[1]}:{one[2]}" for one in broker["endpoints"]]
     return {**broker, "state": state, "listeners": listeners}
 

@@ -208,6 +208,18 @@ def test_a_broker_in_controlled_shutdown_gets_no_replicas():
     assert scene.create_topic("z", 1, 3).error_code is ErrorCode.invalid_replication_factor
 
 
+def test_a_broker_that_has_stopped_is_a_fenced_one_whatever_it_led():
+    """Nobody can take the leadership of its only replica, so it was stopped without an answer."""
+    scene = three_brokers()
+    scene.create_topic("alone", assignments={0: (1,)})
+    scene.heartbeat(1, want_shut_down=True)
+    scene.pass_ms(12_000, alive=(2, 3))
+    gone = scene.core.image.broker(1)
+    assert (gone.fenced, gone.in_controlled_shutdown) == (True, True)
+    assert scene.create_topic("wide", 1, 3).error_code is ErrorCode.none
+    assert sorted(scene.partition("wide").isr) == [2, 3]
+
+
 def test_a_cluster_of_an_older_level_is_not_led():
     image = EMPTY.apply(FeatureLevelRecord(name="metadata.version", feature_level=5))
     with pytest.raises(FatalError, match=r"3\.3-IV1.*3\.3-IV3"):
