@@ -29,7 +29,7 @@ from storage.log import Log
 from storage.scan import Damage, sound_end
 from wire import partition_metadata
 from wire.batch import crc_ok, iter_headers
-from wire.errors import DamagedFile, DecodeError, FatalError
+from wire.errors import DecodeError, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import METADATA_TOPIC_ID
 from world.env import Disk, DiskFull, Env
@@ -435,18 +435,17 @@ class MetadataLog:
                 self._begin_at(latest, wall_ms)
                 if damaged_at >= log.active.base_offset and (
                     latest.offset == log.end_offset
-                    or (leave_damaged and self._is_found_by_index(latest.offset))
+                    or (leave_damaged and self._is_found_by_index(latest.offset, damaged_at))
                 ):
                     self._leave_file(latest, wall_ms)
             if damaged_at < log.first_offset:
                 self._damaged_at = None
 
-    def _is_found_by_index(self, offset: int) -> bool:
-        """Whether the way to `offset` on the disk doesn't lead through the damage."""
-        try:
-            return self.log.active.locate(offset) is not None
-        except DamagedFile:
-            return False
+    def _is_found_by_index(self, offset: int, damaged_at: int) -> bool:
+        """Whether the way to `offset` on the disk begins behind the damage."""
+        segment = self.log.active
+        entry = segment.index.floor_offset(offset - segment.base_offset)
+        return entry is not None and segment.base_offset + entry[0] > damaged_at
 
     def _leave_file(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
         """The next start would meet the damage in the active file; that can go once a snapshot

@@ -495,11 +495,12 @@ class Log:
         return retention.delete_retired_segments(self, wall_ms, upto)
 
     def drop_first_segment(self) -> None:
-        """Take out the oldest segment; the next one begins the log."""
+        """Take out the oldest segment; the next one begins the log. Raises DiskFull: it is still
+        there then, to be taken out later."""
         base, segment = self.segments.peekitem(0)
         assert segment is not self.active, base
-        del self.segments[base]
         self._retire(segment)
+        del self.segments[base]
         self.advance_log_start(self.segments.peekitem(0)[0])
 
     def replace_segments(

@@ -24,13 +24,16 @@ class Trash:
     def retire(
         self, segment: Segment, now_ms: int, suffixes: Sequence[str] = SEGMENT_SUFFIXES
     ) -> None:
-        """Rename the segment's files (of these kinds) to `.deleted`, note when they are due."""
+        """Rename the segment's files (of these kinds) to `.deleted`, note when they are due. It may
+        be called again after a DiskError, for those that are left."""
         paths = []
         for suffix in suffixes:
             path = segment.path(suffix)
             if self._disk.exists(path):
                 self._disk.rename(path, path + DELETED)
-                paths.append(path + DELETED)
+            elif not self._disk.exists(path + DELETED):
+                continue
+            paths.append(path + DELETED)
         segment.file.renamed(segment.file.path + DELETED)
         self._due.append((now_ms + self._delay_ms, segment, paths))
 

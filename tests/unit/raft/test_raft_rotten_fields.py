@@ -373,7 +373,10 @@ def test_a_file_that_has_newer_records_goes_when_a_snapshot_has_them_too(tmp_pat
         await heals(leader, late)
         path = log_file(leader)
         assert leader.node.log.is_damaged
+        for _ in range(3):  # an index entry leads past the damage
+            await cluster.append(b"n" * 5_000)
         await cluster.caught_up()
+        await write_snapshot(leader)
         asked = leader.recorder.lost_snapshots
         leader.node._clean()  # as once a minute
         assert leader.recorder.lost_snapshots > asked

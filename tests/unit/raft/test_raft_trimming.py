@@ -42,6 +42,41 @@ def test_a_log_that_was_trimmed_as_the_disk_was_full_is_known_to_begin_later(tmp
     run(tell, Cluster(tmp_path, segment_bytes=600))
 
 
+@pytest.mark.parametrize("file", [".log", ".index"])
+def test_what_a_full_disk_kept_from_being_trimmed_is_trimmed_later(tmp_path, monkeypatch, file):
+    """A lonely controller met a segment at its next start that it had forgotten, and a gap."""
+    rename = RealDisk.rename
+
+    async def tell(cluster):
+        await cluster.start()
+        leader = await cluster.leader()
+        node = leader.node
+        object.__setattr__(node.log.config, "retention_bytes", 0)
+
+        def full(self, source, target):
+            if source.endswith(file):
+                raise DiskFull(source, "rename", "No space left on device")
+            return rename(self, source, target)
+
+        for may_rename in (True, False, True):
+            for _ in range(4):
+                await cluster.append(b"z" * 300)
+            with monkeypatch.context() as patch:
+                if not may_rename:
+                    patch.setattr(RealDisk, "rename", full)
+                await write_snapshot(leader)
+        start = node.log.log.log_start_offset
+        await cluster.append(b"last")
+        await leader.stop()
+        await leader.start()
+        assert 0 < leader.node.log.log.log_start_offset <= start  # where a segment begins
+        assert not leader.node.status()["damaged"]
+        await cluster.leader()
+        await eventually(lambda: leader.recorder.state[-1:] == [b"last"])
+
+    run(tell, Cluster(tmp_path, voters=1, segment_bytes=600))
+
+
 def test_retention_while_a_snapshot_takes_the_logs_place(tmp_path, monkeypatch):
     """There are older snapshots then than the one that the log is about to begin behind."""
 
@@ -95,14 +130,18 @@ def test_retention_while_a_snapshot_takes_the_logs_place(tmp_path, monkeypatch):
     run(tell, Cluster(tmp_path))
 
 
+SPOILED = {"length": 8, "base offset": 6, "last offset": 26, "a record": HEADER + 5}
+
+
 @pytest.mark.parametrize("voters", [3, 1])
-def test_a_damaged_file_is_left_once_all_others_get_can_be_found_without_it(tmp_path, voters):
+@pytest.mark.parametrize("byte", SPOILED.values(), ids=SPOILED)
+def test_a_damaged_file_is_left_once_all_others_get_can_be_found_without_it(tmp_path, voters, byte):
     """Until then what was appended just now is known in memory alone, which a new file ends."""
 
     async def tell(cluster):
         leader, late = await with_a_late_one(cluster)
         node = leader.node
-        flip(leader, -1, 8, 0x40)  # the newest batch, its length
+        flip(leader, -1, byte, 0x40)  # the newest batch
         node.log.log._reader.forget()
         await cluster.append(b"more")
         await late.start()

@@ -1,6 +1,7 @@
 """Starts after unclean stops and with damaged files: never a human, never a silent loss."""
 
 import random
+from contextlib import suppress
 
 import pytest
 from examples import examples
@@ -12,7 +13,8 @@ from storage_helpers import batch, read_all, run
 from storage.config import LogConfig
 from storage.errors import LogIsDamaged
 from wire.batch import iter_headers, read_header
-from world.memory import Media, memory_env
+from world.env import DiskFull
+from world.memory import Media, MemoryDisk, memory_env
 
 
 def contents(log):
@@ -319,6 +321,38 @@ def test_a_swap_that_was_not_finished_is_dropped():
         assert read_all(log) == whole
 
     run(main())
+
+
+@pytest.mark.parametrize("refused", range(5))
+def test_a_segment_that_a_full_disk_kept_from_going_goes_later(monkeypatch, refused):
+    """Whichever of its files it was; none is forgotten, to be met at the next start."""
+    media = Media()
+    log = run(filled(media, close=False))
+    start = list(log.segments)[2]
+    log.advance_log_start(start)
+    renames = []
+    rename = MemoryDisk.rename
+
+    def full(self, source, target):
+        renames.append(source)
+        if len(renames) > refused:
+            raise DiskFull(source, "rename", "No space left on device")
+        rename(self, source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDisk, "rename", full)
+        for _ in range(2):
+            with suppress(DiskFull):
+                log.delete_retired_segments(0, log.end_offset)
+    assert len(renames) > refused
+    log.delete_retired_segments(0, log.end_offset)
+    assert next(iter(log.segments)) == start
+    run(log.delete_due_files(1 << 60))
+    assert not [name for name in log.env.disk.list_dir(PATH) if name.endswith(".deleted")]
+    end = log.end_offset
+    run(log.close())
+    log = run(reopened(media))
+    assert (log.log_start_offset, log.end_offset, log.recovery.damage) == (start, end, None)
 
 
 def test_log_start_beyond_the_end_restarts_the_log():
