@@ -26,7 +26,6 @@ class _Watch:
         "end",
         "epoch",
         "high_watermark",
-        "isr",
         "mirror",
         "registered",
         "replica",
@@ -40,7 +39,6 @@ class _Watch:
         self.mirror: LogMirror = LogMirror(replica.log, disks.peek)
         self.end = self.epoch = -1
         self.high_watermark = 0
-        self.isr: tuple[int, ...] = ()
 
 
 class _Hosted(dict[Key, Replica]):
@@ -50,18 +48,26 @@ class _Hosted(dict[Key, Replica]):
     def __init__(self, replicas: dict[Key, Replica]) -> None:
         super().__init__()
         self.touched: dict[Replica, Key] = {}
+        # The ISRs under which the mark moved in this step, which may take in several changes.
+        self.moved_under: dict[Replica, list[tuple[int, ...]]] = {}
         for key, replica in replicas.items():
             self[key] = replica
 
     def __setitem__(self, key: Key, replica: Replica) -> None:
         super().__setitem__(key, replica)
-        touched = self.touched
+        touched, moved_under = self.touched, self.moved_under
         touched[replica] = key
-        handle = replica.core.handle
+        core = replica.core
+        handle = core.handle
 
         def noted(event: Event, now_ms: int) -> list[Effect]:
             touched[replica] = key
-            return handle(event, now_ms)
+            mark, isr = core.high_watermark, core.isr
+            effects = handle(event, now_ms)
+            if core.is_leader and core.high_watermark != mark:
+                # By an event that changes it, too, under the one before or after.
+                moved_under.setdefault(replica, []).append(max(isr, core.isr, key=len))
+            return effects
 
         replica.core.handle = noted  # type: ignore[method-assign]
 
@@ -93,10 +99,14 @@ class PartitionChecks:
         if touched:
             for replica, key in touched.items():
                 if not replica.removed:
-                    self._look_at(broker_id, key, replica)
+                    under = hosted.moved_under.get(replica, [])
+                    self._look_at(broker_id, key, replica, under)
             touched.clear()
+            hosted.moved_under.clear()
 
-    def _look_at(self, broker_id: int, key: Key, replica: Replica) -> None:
+    def _look_at(
+        self, broker_id: int, key: Key, replica: Replica, moved_under: list[tuple[int, ...]]
+    ) -> None:
         watch = self._by_replica.get(replica)
         if watch is None:
             before = self._watches.get((broker_id, key))
@@ -108,10 +118,11 @@ class PartitionChecks:
             or core.leader_epoch != watch.epoch
             or core.high_watermark != watch.high_watermark
         ):
-            self._changed(broker_id, key, watch)
-        watch.isr = core.isr
+            self._changed(broker_id, key, watch, moved_under)
 
-    def _changed(self, broker_id: int, key: Key, watch: _Watch) -> None:
+    def _changed(
+        self, broker_id: int, key: Key, watch: _Watch, moved_under: list[tuple[int, ...]]
+    ) -> None:
         replica = watch.replica
         core, log = replica.core, replica.log
         facts = self.facts.get(key)
@@ -129,6 +140,8 @@ class PartitionChecks:
             self._epoch_changed(broker_id, facts, watch)
         if core.high_watermark != watch.high_watermark:
             self._mark_moved(broker_id, key, facts, watch)
+            if core.is_leader:
+                self._enough_in_sync(broker_id, facts, core, moved_under)
         core.check_invariants()
 
     def _epoch_changed(self, broker_id: int, facts: LogFacts, watch: _Watch) -> None:
@@ -159,14 +172,22 @@ class PartitionChecks:
         facts.commits(broker_id, core.leader_epoch, watch.mirror, watch.high_watermark, mark)
         watch.high_watermark = mark
         if core.is_leader:
-            needed = min(self._min_isr, len(core.replicas))
-            # One step may take in several changes: the mark may have moved before the last of them.
-            require(
-                len(core.isr) >= needed or len(watch.isr) >= needed,
-                "nothing is committed under min.insync.replicas",
-                f"{facts.name}: leader {broker_id} in epoch {core.leader_epoch}, ISR {core.isr}",
-            )
             self._everyone_has(broker_id, key, facts, watch)
+
+    def _enough_in_sync(
+        self,
+        broker_id: int,
+        facts: LogFacts,
+        core: PartitionCore,
+        moved_under: list[tuple[int, ...]],
+    ) -> None:
+        needed = min(self._min_isr, len(core.replicas))
+        for isr in moved_under or [core.isr]:
+            require(
+                len(isr) >= needed,
+                "nothing is committed under min.insync.replicas",
+                f"{facts.name}: leader {broker_id} in epoch {core.leader_epoch}, ISR {isr}",
+            )
 
     def _registered(self, broker_id: int) -> int:
         """The epoch under which the controllers know a broker, -1 for none."""
