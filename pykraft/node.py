@@ -8,6 +8,8 @@ outside (`pykraft.doors`).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import structlog
 
@@ -103,6 +105,8 @@ class Node:
                 )
             no_voters = self._voters_unknown(raft)
             return f"{reason}: {no_voters}" if no_voters else reason
+        if self.controller is not None and not raft.is_current:
+            return "the metadata log is not replayed as far as it was committed"
         if self.image.last_offset < 0:
             return "the metadata log is not replayed yet"
         if self.broker is not None and not self.broker.running:
@@ -236,6 +240,7 @@ class Node:
             raise self.failure
         if self._registrar is not None:
             self._registrar.start()
+        self._watch(self._current(raft), "current")
         if self.broker is not None:
             table = self.broker.apis()
             for listener in self.config.broker_listeners:
@@ -246,9 +251,7 @@ class Node:
                     for one in self.config.broker_listeners
                 ]
             )
-            self._watchers.append(
-                asyncio.get_running_loop().create_task(self._broker_running(), name="running")
-            )
+            self._watch(self._broker_running(), "running")
         self._look_whether_ready()
 
     async def start_unless(self, stop: asyncio.Event) -> bool:
@@ -428,6 +431,17 @@ class Node:
         self.active_controller.endpoint_changed()
         if self.broker is not None:
             self.broker.controller_changed()
+        self._look_whether_ready()
+
+    def _watch(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._watchers.append(asyncio.get_running_loop().create_task(work, name=name))
+
+    async def _current(self, raft: RaftNode) -> None:
+        """What a leader tells to be committed may have been handed on already, and what a snapshot
+        holds counts after its image: none need follow."""
+        await raft.committed_told.wait()
+        while not raft.is_current:
+            await self.publisher.moved.wait()
         self._look_whether_ready()
 
     async def _broker_running(self) -> None:

@@ -112,6 +112,10 @@ class HighWatermarkAdvanced(NamedTuple):
     offset: int
 
 
+class CommittedTold(NamedTuple):
+    """A leader has told for the first time how much is committed; our log may have a part of it."""
+
+
 class LeaderChanged(NamedTuple):
     """The leader we know (-1: none) or the epoch has changed."""
 
@@ -193,6 +197,7 @@ Effect = (
     | FreezeSnapshot
     | RestartLog
     | HighWatermarkAdvanced
+    | CommittedTold
     | LeaderChanged
     | LeadershipConfirmed
     | LeadershipRefused

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from raft.effects import (
     AppendFetched,
+    CommittedTold,
     FreezeSnapshot,
     MessageRefused,
     RestartLog,
@@ -177,6 +178,9 @@ def on_fetch_response(
         offset = min(q.log.end, response.high_watermark)
         if offset > q.high_watermark:
             q.advance_high_watermark(offset)
+        if q.committed_told is None and response.high_watermark >= 0:
+            q.committed_told = response.high_watermark
+            q.emit(CommittedTold())
         _look_whether_enough(q, slot, response.high_watermark)
 
 

@@ -92,6 +92,8 @@ class RaftNode:
         self._describe = DescribeQuorum(config, env.clock, lambda: self.core)
         self.reads = Reads(self.tell)
         self.leader_known = LeaderAndEpoch(None, 0)
+        self.committed_told = asyncio.Event()
+        self._is_current = False
         self.stopped = False
         self._started = False
         self._listener = listener
@@ -379,6 +381,19 @@ class RaftNode:
     def applied_offset(self) -> int:
         """All below it was handed to the listener."""
         return self._applier.applied
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this node has handed on all that was committed when a leader first told it of
+        that in this life, or up to its own epoch as leader. Until then its listener knows but the
+        past."""
+        if not self._is_current:
+            state = self.core.state
+            told = state.committed_told
+            if isinstance(state.role, Leader):
+                told = state.role.epoch_start + 1
+            self._is_current = told is not None and self.applied_offset >= told
+        return self._is_current
 
     @property
     def catching_up(self) -> bool:

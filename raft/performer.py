@@ -276,6 +276,9 @@ class Performer:
         self._applier.forget_from(effect.offset)
         self._block(self._log.truncate(effect.offset), "raft-truncate")
 
+    def _committed_told(self, effect: fx.CommittedTold) -> None:
+        self._node.committed_told.set()
+
     def _high_watermark(self, effect: fx.HighWatermarkAdvanced) -> None:
         if self._sync_wanted and not self._node.is_leader:
             # Others wait for what was appended just now, and nobody for this: it is applied
@@ -386,6 +389,7 @@ class Performer:
         fx.FreezeSnapshot: _freeze,
         fx.RestartLog: _restart_log,
         fx.HighWatermarkAdvanced: _high_watermark,
+        fx.CommittedTold: _committed_told,
         fx.LeaderChanged: _leader_changed,
         fx.LeadershipConfirmed: _confirmed,
         fx.LeadershipRefused: _refused,

@@ -144,6 +144,8 @@ class Quorum:
         self.leader_address: Address | None = None
         self.voted = stored.voted
         self.high_watermark = 0 if log.latest_snapshot is None else log.latest_snapshot.offset
+        # How much was committed when a leader first told.
+        self.committed_told: int | None = None
         # Set while part of our log, durable once, is missing: until it is back we take no part.
         self.needs_end = needs_end
         self.leaving = False

@@ -230,6 +230,8 @@ class SimulatedMember:
         pending = sum(isinstance(e, fx.TruncateLog | fx.RestartLog) for e in self.queue)
         return self.disk.truncations + pending - self.core.state.log.truncations
 
+    def _committed_told(self, effect: fx.CommittedTold) -> None: ...
+
     def _serve_parked_soon(self, effect: fx.ServeParkedSoon) -> None:
         self.world.serve_parked_soon(self)
 
@@ -345,6 +347,7 @@ class SimulatedMember:
         fx.FreezeSnapshot: _freeze,
         fx.RestartLog: _restart_log,
         fx.HighWatermarkAdvanced: _high_watermark,
+        fx.CommittedTold: _committed_told,
         fx.LeadershipConfirmed: _confirmed,
         fx.LeadershipRefused: _refused,
         fx.LeaderChanged: _leader_changed,

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from raft_rig import Cluster, eventually
+from raft_rig import Cluster, Recorder, eventually
 
 from raft.node import NotLeader
 from wire import quorum_state
@@ -333,3 +333,38 @@ def test_the_quorum_state_file_is_kafkas(tmp_path):
         assert state.voters == (1, 2, 3)
 
     run(scenario, Cluster(tmp_path))
+
+
+def test_a_member_knows_but_the_past_until_it_has_what_was_committed(tmp_path, monkeypatch):
+    """Its log may hold all of it; how much of that is committed it learns from the leader."""
+
+    async def tell(cluster):
+        await cluster.start()
+        leader = await cluster.leader()
+        late = next(member for member in cluster.up if member is not leader)
+        for number in range(10):
+            await cluster.append(b"%d" % number)
+        await cluster.caught_up()
+        await late.kill()
+        for number in range(10):
+            await cluster.append(b"%d" % number)
+        end = leader.node.high_watermark
+        assert leader.node.is_current
+        on_batch = Recorder.on_batch
+        seen = []
+
+        def look(recorder, batch):
+            on_batch(recorder, batch)
+            if recorder is late.recorder:
+                seen.append((batch.last_offset + 1, late.node.is_current))
+
+        monkeypatch.setattr(Recorder, "on_batch", look)
+        await late.start()
+        await eventually(lambda: late.node.is_current)
+        assert late.node.committed_told.is_set()
+        assert late.node.applied_offset >= end
+        before = [current for offset, current in seen if offset < end]
+        assert before
+        assert not any(before)
+
+    run(tell, Cluster(tmp_path))
