@@ -399,7 +399,7 @@ def _why_no_upgrade(q: Quorum, level: int) -> _Refusal | None:
         ]
         if not behind:
             return None
-        reason = f"voters {', '.join(behind)} haven't told that they support it"
+        reason = f"voters {', '.join(behind)} haven't told that they support it (who is down can't)"
     return _Refusal(ErrorCode.invalid_update_version, f"{wanted}: {reason}")
 
 
