@@ -144,7 +144,7 @@ def _directory_of(admin: AdminClient, node_id: int, among: str) -> str:
 
 def _registered(admin: AdminClient, node_id: int) -> dict[str, tuple[str, int]]:
     """Where a controller says that it listens."""
-    cluster = admin.describe_cluster(linearizable=True)
+    cluster = admin.describe_cluster()
     for controller in cluster["controllers"]:
         if controller["id"] == node_id:
             return {name: (host, port) for name, host, port, _ in controller["endpoints"]}
@@ -158,7 +158,7 @@ def _registered(admin: AdminClient, node_id: int) -> dict[str, tuple[str, int]]:
 
 def _brokers_alone(admin: AdminClient) -> list[int]:
     """The brokers that have not registered as controllers, too."""
-    cluster = admin.describe_cluster(linearizable=True)
+    cluster = admin.describe_cluster()
     controllers = [one["id"] for one in cluster["controllers"]]
     return [one["id"] for one in cluster["brokers"] if one["id"] not in controllers]
 

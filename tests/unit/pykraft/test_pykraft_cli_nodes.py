@@ -17,7 +17,7 @@ def test_a_voter_is_never_looked_for_among_the_observers():
             voters = [{"id": 2, "directory": "old", "lag_ms": 0}]
             return {"voters": voters, "observers": [{"id": 3, "directory": "new", "lag_ms": 0}]}
 
-        def describe_cluster(self, *, linearizable):
+        def describe_cluster(self):
             return {"brokers": [], "controllers": []}
 
     assert quorum._directory_of(Known(), 3, "observers") == "new"
@@ -36,7 +36,7 @@ def test_a_broker_is_no_candidate_for_a_voter(monkeypatch, capsys):
             observers = [{"id": n, "directory": ID, "lag_ms": 0} for n in (11, 12, 13, 15)]
             return {"voters": [], "observers": observers}
 
-        def describe_cluster(self, *, linearizable):
+        def describe_cluster(self):
             controller = {"id": 12, "endpoints": [("CONTROLLER", "h", 1, 0)]}
             return {"brokers": [{"id": n} for n in (11, 12, 13, 14)], "controllers": [controller]}
 
