@@ -29,7 +29,7 @@ from storage.log import Log
 from storage.scan import Damage, sound_end
 from wire import partition_metadata
 from wire.batch import crc_ok, iter_headers
-from wire.errors import DecodeError, FatalError
+from wire.errors import DamagedFile, DecodeError, FatalError
 from wire.exits import EXIT_LOG_DAMAGED
 from wire.uuids import METADATA_TOPIC_ID
 from world.env import Disk, DiskFull, Env
@@ -445,7 +445,15 @@ class MetadataLog:
         """Whether the way to `offset` on the disk begins behind the damage."""
         segment = self.log.active
         entry = segment.index.floor_offset(offset - segment.base_offset)
-        return entry is not None and segment.base_offset + entry[0] > damaged_at
+        if entry is None:
+            return False
+        try:
+            header = segment.header_at(entry[1])
+        except DamagedFile:
+            return False
+        # It has the last offset of its batch.
+        last_offset = segment.base_offset + entry[0]
+        return damaged_at < header.base_offset <= header.last_offset == last_offset
 
     def _leave_file(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
         """The next start would meet the damage in the active file; that can go once a snapshot

@@ -204,18 +204,19 @@ def _not_among(living: list[ReplicaKey], voters: VoterSet) -> str:
     return ", ".join(_describe(one.key) for one in voters if one.key not in living)
 
 
-def _answering(q: Quorum, change: PendingChange) -> list[ReplicaKey]:
-    """Of the voters that a removal would leave, those that follow since it was asked for."""
+def _answering(q: Quorum, role: Leader, change: PendingChange) -> list[ReplicaKey]:
+    """Of the voters that a removal would leave, those that fetch and have answered since."""
     assert change.removing is not None
     assert change.roll_call is not None
-    left = q.voters.without(change.removing)
-    heard = change.roll_call.confirmed
-    return [one.key for one in left if one.key.node_id in (q.node_id, *heard)]
+    heard = (q.node_id, *change.roll_call.confirmed)
+    left = [one.key for one in q.voters.without(change.removing)]
+    # Who answers, but doesn't fetch, commits nothing.
+    return [key for key in left if key.node_id in heard and _lives(q, role, key.node_id)]
 
 
 def _remove_when_sure(q: Quorum, role: Leader, change: PendingChange, key: ReplicaKey) -> None:
     left = q.voters.without(key)
-    if len(_answering(q, change)) < left.majority:
+    if len(_answering(q, role, change)) < left.majority:
         return
     change.offset, change.roll_call = append_membership(q, role, left), None
     change.deadline_ms = q.now_ms + q.config.voter_change_ms
@@ -310,7 +311,7 @@ def advance(q: Quorum) -> None:
         _end(q, role, ErrorCode.none, None)
     change = role.change
     if change is not None and change.deadline_ms is not None and change.deadline_ms <= q.now_ms:
-        _end(q, role, ErrorCode.request_timed_out, _why_late(q, change))
+        _end(q, role, ErrorCode.request_timed_out, _why_late(q, role, change))
     if not q.is_voter and role.committed_in_epoch and _uncommitted(q) is None:
         step_down(q, role)
 
@@ -330,7 +331,7 @@ def _add_when_caught_up(q: Quorum, role: Leader, change: PendingChange, voter: V
         _end(q, role, ErrorCode.request_timed_out, reason)
     elif not change.until_committed:
         # It asks for itself, on the connection on which it fetches: it can't catch up meanwhile.
-        _end(q, role, ErrorCode.request_timed_out, _why_late(q, change))
+        _end(q, role, ErrorCode.request_timed_out, _why_late(q, role, change))
 
 
 def _has_caught_up(q: Quorum, role: Leader, key: ReplicaKey) -> bool:
@@ -341,11 +342,11 @@ def _has_caught_up(q: Quorum, role: Leader, key: ReplicaKey) -> bool:
     return progress.caught_up_ms >= q.now_ms - q.config.fetch_timeout_ms
 
 
-def _why_late(q: Quorum, change: PendingChange) -> str:
+def _why_late(q: Quorum, role: Leader, change: PendingChange) -> str:
     if change.offset is not None:
         return f"the change, at offset {change.offset}, isn't committed yet"
     if change.removing is not None:
-        left, answering = q.voters.without(change.removing), _answering(q, change)
+        left, answering = q.voters.without(change.removing), _answering(q, role, change)
         return (
             f"{_who_would_be_left(left, answering)} have answered since, and {left.majority} have "
             f"to. Not so (down or cut off): {_not_among(answering, left)}"

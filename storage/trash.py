@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from storage.names import DELETED, SEGMENT_SUFFIXES
 from storage.segment import Segment
-from world.env import Absent, Disk
+from world.env import Absent, Disk, DiskError
 
 
 class Trash:
@@ -24,16 +25,20 @@ class Trash:
     def retire(
         self, segment: Segment, now_ms: int, suffixes: Sequence[str] = SEGMENT_SUFFIXES
     ) -> None:
-        """Rename the segment's files (of these kinds) to `.deleted`, note when they are due. It may
-        be called again after a DiskError, for those that are left."""
+        """Rename the segment's files (of these kinds) to `.deleted`, note when they are due. All
+        keep their names where it raises DiskError: a segment without one of them can't be read."""
         paths = []
-        for suffix in suffixes:
-            path = segment.path(suffix)
-            if self._disk.exists(path):
-                self._disk.rename(path, path + DELETED)
-            elif not self._disk.exists(path + DELETED):
-                continue
-            paths.append(path + DELETED)
+        try:
+            for suffix in suffixes:
+                path = segment.path(suffix)
+                if self._disk.exists(path):
+                    self._disk.rename(path, path + DELETED)
+                    paths.append(path + DELETED)
+        except DiskError:
+            for path in paths:
+                with suppress(DiskError):  # a disk that fails altogether is told by the first
+                    self._disk.rename(path, path.removesuffix(DELETED))
+            raise
         segment.file.renamed(segment.file.path + DELETED)
         self._due.append((now_ms + self._delay_ms, segment, paths))
 

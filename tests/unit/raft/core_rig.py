@@ -135,13 +135,14 @@ class Core:
     # Stories
 
     def win(self):
-        """Be elected by voter 2."""
+        """Be elected by a majority, voter 2 and those after it."""
         if self.role == "Unattached":
             self.pass_ms(60)
-        assert self.role == "Prospective", self.role
-        self.answer_votes(2, pre_vote=True)
-        assert self.role == "Candidate"
-        return self.answer_votes(2)
+        for role in ("Prospective", "Candidate"):
+            assert self.role == role, self.role
+            for voter_id in range(2, self.q.voters.majority + 1):
+                self.answer_votes(voter_id, pre_vote=role == "Prospective")
+        return self.effects
 
     def answer_votes(self, voter_id, *, pre_vote=False, granted=True, leader_id=-1, epoch=None):
         request = VoteRequest(

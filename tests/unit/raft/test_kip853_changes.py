@@ -320,6 +320,17 @@ def test_nobody_is_removed_before_enough_of_the_others_have_answered(who, left):
     assert core.q.voters == voters(*left)
 
 
+def test_who_answers_but_does_not_fetch_is_not_enough_for_a_removal():
+    """As one that loads a long snapshot: it commits nothing meanwhile. 3 has died just now."""
+    core = leading((1, 2, 3, 4, 5))
+    for _ in range(core.q.config.fetch_timeout_ms // 100 + 1):
+        core.pass_ms(100)
+        for node_id in (2, 3, 5):
+            core.fetch_from(node_id, core.q.log.end, 1)
+    removed(core, 5, 2, 4)
+    assert core.q.voters.ids == (1, 2, 3, 4, 5)
+
+
 def _id(node_id):
     return to_text(voter(node_id).key.directory_id)
 

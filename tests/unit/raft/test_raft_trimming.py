@@ -134,13 +134,20 @@ SPOILED = {"length": 8, "base offset": 6, "last offset": 26, "a record": HEADER 
 
 
 @pytest.mark.parametrize("voters", [3, 1])
+@pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("byte", SPOILED.values(), ids=SPOILED)
-def test_a_damaged_file_is_left_once_all_others_get_can_be_found_without_it(tmp_path, voters, byte):
+def test_a_damaged_file_is_left_once_all_others_get_can_be_found_without_it(
+    tmp_path, voters, count, byte
+):
     """Until then what was appended just now is known in memory alone, which a new file ends."""
 
     async def tell(cluster):
         leader, late = await with_a_late_one(cluster)
         node = leader.node
+        if count > 1:  # a batch that the index leads to, by its last offset
+            await cluster.append(b"n" * 5_000)
+            await cluster.append(*[b"q"] * count)
+            await cluster.caught_up()
         flip(leader, -1, byte, 0x40)  # the newest batch
         node.log.log._reader.forget()
         await cluster.append(b"more")
