@@ -90,8 +90,9 @@ def operations_of(call: Call) -> list[Operation[Register]]:
     elif call.outcome is Outcome.FAILED and call.result in (EXISTS, ABSENT) and not forwarded:
         since = call.invoked if call.args.get("newest") else 0
         found.append(Operation(since, call.returned, _said(call.result), text))
-    if call.outcome is Outcome.UNKNOWN or forwarded:
-        # Another copy of a create makes a topic with another id.
+    # A broker asks again where an answer is lost, so that there may be another copy, and one of a
+    # create that makes a topic with another id.
+    for _ in range((call.outcome is Outcome.UNKNOWN) + forwarded):
         again = _create(None) if call.kind == "create" else _effect(call)
         found.append(Operation(call.invoked, None, again, f"{text} (maybe)"))
     return found

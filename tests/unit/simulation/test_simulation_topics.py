@@ -134,6 +134,26 @@ def test_a_broker_may_have_repeated_what_it_was_asked(told):
     told.judge()
 
 
+def test_a_broker_may_have_repeated_what_it_could_not_answer(told):
+    told.call("create", result="id1")
+    told.call("alter", Outcome.UNKNOWN, forwarded=True, value="5")
+    told.call("read", result=("id1", "5"))
+    told.call("alter", value="6")
+    told.call("read", result=("id1", "6"))
+    told.call("read", result=("id1", "5"))
+    told.judge()
+
+
+def test_a_controller_repeats_nothing(told):
+    told.call("create", result="id1")
+    told.call("alter", Outcome.UNKNOWN, value="5")
+    told.call("read", result=("id1", "5"))
+    told.call("alter", value="6")
+    told.call("read", result=("id1", "5"))
+    with pytest.raises(Violation):
+        told.judge()
+
+
 def test_a_copy_of_a_create_that_comes_late_makes_another_topic(told):
     """The broker asked twice, and the first question lay on a cut link."""
     told.call("create", result="id1", forwarded=True)
