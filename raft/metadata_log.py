@@ -449,11 +449,13 @@ class MetadataLog:
             return False
         try:
             header = segment.header_at(entry[1])
-        except DamagedFile:
+            # It has the last offset of its batch.
+            last_offset = segment.base_offset + entry[0]
+            if not damaged_at < header.base_offset <= header.last_offset == last_offset:
+                return False
+            return any(step.last_offset + 1 >= offset for step in segment.walk(entry[1]))
+        except DamagedFile:  # there is more of it
             return False
-        # It has the last offset of its batch.
-        last_offset = segment.base_offset + entry[0]
-        return damaged_at < header.base_offset <= header.last_offset == last_offset
 
     def _leave_file(self, snapshot: OffsetAndEpoch, wall_ms: int) -> None:
         """The next start would meet the damage in the active file; that can go once a snapshot

@@ -348,8 +348,9 @@ def _why_late(q: Quorum, role: Leader, change: PendingChange) -> str:
     if change.removing is not None:
         left, answering = q.voters.without(change.removing), _answering(q, role, change)
         return (
-            f"{_who_would_be_left(left, answering)} have answered since, and {left.majority} have "
-            f"to. Not so (down or cut off): {_not_among(answering, left)}"
+            f"{_who_would_be_left(left, answering)} fetch and have answered since, and "
+            f"{left.majority} have to. Not so (down, cut off or far behind): "
+            f"{_not_among(answering, left)}"
         )
     assert change.adding is not None, change
     name = _describe(change.adding.key)

@@ -402,8 +402,10 @@ class Log:
         self._drop_leftovers()
         number = max(0, self.segments.bisect_right(offset) - 1)
         segment: Segment = self.segments.peekitem(number)[1]
-        for base in list(self.segments.keys())[number + 1 :]:
-            self._retire(self.segments.pop(base))
+        # The newest first, and none forgotten whose files couldn't be taken out.
+        for base in reversed(list(self.segments.keys())[number + 1 :]):
+            self._retire(self.segments[base])
+            del self.segments[base]
         end, ends_in_gap = self._cut_segment(segment, offset)
         self.active = segment
         if end < self.log_start_offset:  # the batch that was cut spans the start

@@ -27,19 +27,21 @@ class Trash:
     ) -> None:
         """Rename the segment's files (of these kinds) to `.deleted`, note when they are due. All
         keep their names where it raises DiskError: a segment without one of them can't be read."""
-        paths = []
+        named = [segment.path(suffix) for suffix in suffixes]
+        renamed = []
         try:
-            for suffix in suffixes:
-                path = segment.path(suffix)
+            for path in named:
                 if self._disk.exists(path):
                     self._disk.rename(path, path + DELETED)
-                    paths.append(path + DELETED)
+                    renamed.append(path)
         except DiskError:
-            for path in paths:
+            for path in renamed:
                 with suppress(DiskError):  # a disk that fails altogether is told by the first
-                    self._disk.rename(path, path.removesuffix(DELETED))
+                    self._disk.rename(path + DELETED, path)
             raise
         segment.file.renamed(segment.file.path + DELETED)
+        # With those that an earlier try has left so.
+        paths = [path + DELETED for path in named if self._disk.exists(path + DELETED)]
         self._due.append((now_ms + self._delay_ms, segment, paths))
 
     async def empty(self, now_ms: int, run_blocking: Callable[..., Awaitable[Any]]) -> int:

@@ -227,8 +227,10 @@ class _Cleaning:
             old = [source.segment for source in group]
             new = cleaned.into_segment(log.env.clock.wall_ms())
             made.clear()
-            log.replace_segments(old, new, cleaned.written)
+            # Whatever comes of it they are no sources any more: a disk that fails in the middle of
+            # it is no change of the log by others.
             del self._sources[: len(group)]
+            log.replace_segments(old, new, cleaned.written)
         finally:
             if made and not log.closed:
                 made[0].discard()

@@ -313,7 +313,7 @@ def test_nobody_is_removed_before_enough_of_the_others_have_answered(who, left):
     others = [node_id for node_id in left if node_id != 1]
     error, message = answer(core, token)
     assert error == TIMED_OUT
-    assert f"only {2 - len(others)} of the 2 voters that would be left have answered" in message
+    assert f"only {2 - len(others)} of the 2 voters that would be left fetch and have" in message
     assert message.endswith(", ".join(f"node {n} with directory id {_id(n)}" for n in others))
     assert core.q.voters == voters(1, 2, 3)
     removed(core, who, *others)

@@ -133,6 +133,44 @@ def test_retention_while_a_snapshot_takes_the_logs_place(tmp_path, monkeypatch):
 SPOILED = {"length": 8, "base offset": 6, "last offset": 26, "a record": HEADER + 5}
 
 
+def test_a_damaged_file_is_not_left_while_there_is_more_damage(tmp_path):
+    """Behind the place that the index leads to."""
+
+    async def tell(cluster):
+        leader, late = await with_a_late_one(cluster)
+        node = leader.node
+        flip(leader, -1, HEADER + 5, 0x40)
+        node.log.log._reader.forget()
+        await cluster.append(b"more")
+        await late.start()
+        await eventually(lambda: leader.recorder.lost_snapshots)
+        node.append([b"meanwhile"], node.leader().epoch)
+        node._burst.end()
+        await write_snapshot(leader)
+        await eventually(lambda: late.node.end_offset == node.end_offset)
+        for _ in range(3):
+            await cluster.append(b"n" * 5_000)
+        for value in (b"a", b"b"):
+            await cluster.append(value)
+        await cluster.caught_up()
+        await eventually(lambda: late.node.applied_offset == node.end_offset)
+        active = node.log.log.active
+        flip(leader, -1, 8, 0x40)
+        node.append([b"meanwhile"], node.leader().epoch)
+        node._burst.end()
+        await write_snapshot(leader)
+        await eventually(lambda: late.node.applied_offset == node.end_offset)
+        for number in range(3):
+            node.append([b"%d" % number], node.leader().epoch)
+            node._burst.end()
+        node._clean()
+        assert node.log.log.active is active
+        await eventually(lambda: leader.fatal or late.node.applied_offset == node.end_offset)
+        assert not leader.fatal
+
+    run(tell, Cluster(tmp_path))
+
+
 @pytest.mark.parametrize("voters", [3, 1])
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("byte", SPOILED.values(), ids=SPOILED)

@@ -13,6 +13,7 @@ from storage.cleaning.work import LogChanged
 from storage.log_dir import CLEANED_OFFSETS, LogDirectory
 from wire import checkpoints
 from wire.index_files import AbortedTxn, encode_txn_entry
+from world.env import DiskError, DiskFull
 from world.memory import Media, memory_env
 
 CONFIG = replace(COMPACTED, segment_bytes=350, delete_retention_ms=1_000)
@@ -280,6 +281,47 @@ def test_a_truncated_log_is_dirty_again_after_a_loss_of_power():
         directory, log = await started(media)
         assert 0 < log.cleaned_to <= cut
         assert ("k9", "new") in [(record.key, record.value) for record in seen(log)]
+
+    run(main())
+
+
+@pytest.mark.parametrize("end", ["kill", "power"])
+def test_a_disk_that_fails_as_segments_change_places_is_told_as_that(end):
+    """Not as a change of the log by others: a log that lacks some of them would be gone on with."""
+
+    async def main():
+        _, before, after, _ = await one_pass(Media(), None)
+        refused = 0
+        while True:
+            media = Media()
+            directory, log = await dirty(media)
+            renames = 0
+
+            def watch(operation, path, position, data, at=refused):
+                nonlocal renames
+                if operation == "rename" and "checkpoint" not in path:
+                    renames += 1
+                    if renames > at:
+                        raise DiskFull(path, operation, "No space left on device")
+
+            media.before_change = watch
+            try:
+                await directory.clean_log(*KEY, dirt_of(log), limits())
+                break
+            except LogChanged as error:
+                raise AssertionError(refused) from error
+            except DiskError:
+                refused += 1
+            finally:
+                media.before_change = Media().before_change
+            if end == "power":
+                media.lose_power(random.Random(refused))
+            else:
+                media.kill()
+            _, log = await started(media)
+            assert log.recovery.all_damage == []
+            assert set(after) <= set(seen(log)) <= set(before)
+        assert refused > 5
 
     run(main())
 

@@ -13,7 +13,7 @@ from storage_helpers import batch, read_all, run
 from storage.config import LogConfig
 from storage.errors import LogIsDamaged
 from wire.batch import iter_headers, read_header
-from world.env import DiskFull
+from world.env import DiskError, DiskFull
 from world.memory import Media, MemoryDisk, memory_env
 
 
@@ -323,31 +323,36 @@ def test_a_swap_that_was_not_finished_is_dropped():
     run(main())
 
 
+def full_after(count, *, for_undo):
+    """Renames until the disk is full; `for_undo`: it refuses to give names back, too."""
+    rename, renames = MemoryDisk.rename, []
+
+    def full(self, source, target):
+        renames.append(source)
+        if len(renames) > count and (for_undo or target.endswith(".deleted")):
+            raise DiskFull(source, "rename", "No space left on device")
+        rename(self, source, target)
+
+    return full
+
+
+@pytest.mark.parametrize("for_undo", [False, True])
 @pytest.mark.parametrize("refused", range(5))
-def test_a_segment_that_a_full_disk_kept_from_going_goes_later(monkeypatch, refused):
+def test_a_segment_that_a_full_disk_kept_from_going_goes_later(monkeypatch, refused, for_undo):
     """Whichever of its files it was; none is forgotten, to be met at the next start."""
     media = Media()
     log = run(filled(media, close=False))
     start = list(log.segments)[2]
     log.advance_log_start(start)
-    renames = []
-    rename = MemoryDisk.rename
-
-    def full(self, source, target):
-        renames.append(source)
-        if target.endswith(".deleted") and len(renames) > refused:
-            raise DiskFull(source, "rename", "No space left on device")
-        rename(self, source, target)
-
     with monkeypatch.context() as patch:
-        patch.setattr(MemoryDisk, "rename", full)
+        patch.setattr(MemoryDisk, "rename", full_after(refused, for_undo=for_undo))
         for _ in range(2):
             with suppress(DiskFull):
                 log.delete_retired_segments(0, log.end_offset)
-    assert len(renames) > refused
-    for segment in log.segments.values():
-        assert segment.locate(segment.base_offset).base_offset == segment.base_offset
-        assert segment.last_header() is not None
+    if not for_undo:
+        for segment in log.segments.values():
+            assert segment.locate(segment.base_offset).base_offset == segment.base_offset
+            assert segment.last_header() is not None
     log.delete_retired_segments(0, log.end_offset)
     assert next(iter(log.segments)) == start
     run(log.delete_due_files(1 << 60))
@@ -356,6 +361,28 @@ def test_a_segment_that_a_full_disk_kept_from_going_goes_later(monkeypatch, refu
     run(log.close())
     log = run(reopened(media))
     assert (log.log_start_offset, log.end_offset, log.recovery.damage) == (start, end, None)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("refused", range(9))
+def test_a_truncation_that_a_full_disk_broke_off_is_made_again(monkeypatch, refused, restart):
+    """What was cut came back with the next start, behind a hole."""
+    media = Media()
+    log = run(filled(media, close=False))
+    cut = 1_000 if restart else list(log.segments)[-3] + 1
+    truncate = log.truncate_and_restart_at if restart else log.truncate_to
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryDisk, "rename", full_after(refused, for_undo=False))
+        with suppress(DiskError):
+            truncate(cut)
+    truncate(cut)
+    run(log.settle())
+    for _ in range(3):
+        log.append_as_leader([batch()], 50)
+    records, end = read_all(log), log.end_offset
+    run(log.close())
+    log = run(reopened(media, clean=True))
+    assert (read_all(log), log.end_offset, log.recovery.damage) == (records, end, None)
 
 
 def test_log_start_beyond_the_end_restarts_the_log():
