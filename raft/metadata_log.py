@@ -453,7 +453,14 @@ class MetadataLog:
             last_offset = segment.base_offset + entry[0]
             if not damaged_at < header.base_offset <= header.last_offset == last_offset:
                 return False
-            return any(step.last_offset + 1 >= offset for step in segment.walk(entry[1]))
+            follows = header.base_offset
+            for step in segment.walk(entry[1]):
+                if step.base_offset != follows:
+                    return False
+                if follows == offset:
+                    return True
+                follows = step.last_offset + 1
+            return follows == offset
         except DamagedFile:  # there is more of it
             return False
 

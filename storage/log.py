@@ -402,11 +402,13 @@ class Log:
         self._drop_leftovers()
         number = max(0, self.segments.bisect_right(offset) - 1)
         segment: Segment = self.segments.peekitem(number)[1]
-        # The newest first, and none forgotten whose files couldn't be taken out.
-        for base in reversed(list(self.segments.keys())[number + 1 :]):
-            self._retire(self.segments[base])
-            del self.segments[base]
-        end, ends_in_gap = self._cut_segment(segment, offset)
+        # The newest first, and none forgotten whose files couldn't be taken out: nothing may be
+        # appended where some are gone and others not.
+        with full_is_failed():
+            for base in reversed(list(self.segments.keys())[number + 1 :]):
+                self._retire(self.segments[base])
+                del self.segments[base]
+            end, ends_in_gap = self._cut_segment(segment, offset)
         self.active = segment
         if end < self.log_start_offset:  # the batch that was cut spans the start
             self.truncate_and_restart_at(self.log_start_offset)
@@ -463,10 +465,10 @@ class Log:
         self._drop_leftovers()
         # The newest first: what a crash leaves ends earlier, but begins where it did. And without
         # room for the new one there would be none at all.
-        for segment in reversed(self.segments.values()):
-            self._retire(segment)
-        self.segments.clear()
         with full_is_failed():
+            for segment in reversed(self.segments.values()):
+                self._retire(segment)
+            self.segments.clear()
             self._start_segment(offset)
         self.log_start_offset = offset
         self.epochs.clear()

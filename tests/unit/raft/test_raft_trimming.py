@@ -133,7 +133,8 @@ def test_retention_while_a_snapshot_takes_the_logs_place(tmp_path, monkeypatch):
 SPOILED = {"length": 8, "base offset": 6, "last offset": 26, "a record": HEADER + 5}
 
 
-def test_a_damaged_file_is_not_left_while_there_is_more_damage(tmp_path):
+@pytest.mark.parametrize("byte", [8, 6, 26])
+def test_a_damaged_file_is_not_left_while_there_is_more_damage(tmp_path, byte):
     """Behind the place that the index leads to."""
 
     async def tell(cluster):
@@ -155,7 +156,7 @@ def test_a_damaged_file_is_not_left_while_there_is_more_damage(tmp_path):
         await cluster.caught_up()
         await eventually(lambda: late.node.applied_offset == node.end_offset)
         active = node.log.log.active
-        flip(leader, -1, 8, 0x40)
+        flip(leader, -1, byte, 0x40)
         node.append([b"meanwhile"], node.leader().epoch)
         node._burst.end()
         await write_snapshot(leader)
