@@ -156,11 +156,11 @@ class Announcement:
 class PendingChange:
     """The one change of membership that somebody waits for.
 
-    A voter to be added is probed, then has to catch up; before one is removed, a majority of the
-    others has to answer. Then, as with every other change, the record at `offset` has to be
-    committed. `deadline_ms` is of the step that it is at: as long as
-    nothing is written, others' changes wait for no longer than `QuorumConfig.voter_change_ms`,
-    whatever its caller says; then it is answered by `answer_by_ms` at the latest.
+    A voter to be added is probed, then has to catch up after `probed_ms`; before one is removed, a
+    majority of the others has to answer. Then, as with every other change, the record at `offset`
+    has to be committed. `deadline_ms` is of the step that it is at: as long as nothing is written,
+    others' changes wait for no longer than `QuorumConfig.voter_change_ms`, whatever its caller
+    says; then it is answered by `answer_by_ms` at the latest.
     """
 
     token: int
@@ -169,7 +169,7 @@ class PendingChange:
     adding: Voter | None = None
     removing: ReplicaKey | None = None
     roll_call: RollCall | None = None
-    probed: bool = False
+    probed_ms: int | None = None
     until_committed: bool = True
     upgrade: bool = False
     offset: int | None = None

@@ -21,7 +21,7 @@ from raft.messages import (
     VoterChangeResponse,
 )
 from raft.roles import Leader, PendingChange, RollCall
-from raft.serving import leader_error
+from raft.serving import leader_error, serve_parked
 from raft.state import Quorum
 from raft.voters import MAX_KRAFT_VERSION, ReplicaKey, Voter, VoterSet, nothing_committed
 from wire.errors import ErrorCode
@@ -256,7 +256,9 @@ def on_probed(q: Quorum, event: VoterProbed) -> None:
     """The node to be added has said what it supports, or nothing."""
     role = q.role
     change = role.change if isinstance(role, Leader) else None
-    if change is None or change.token != event.token or change.adding is None or change.probed:
+    if change is None or change.token != event.token or change.adding is None:
+        return
+    if change.probed_ms is not None:
         return
     assert isinstance(role, Leader)
     if event.kraft_versions is None:
@@ -280,10 +282,21 @@ def on_probed(q: Quorum, event: VoterProbed) -> None:
         return
     low, high = event.kraft_versions
     change.adding = replace(change.adding, min_kraft_version=low, max_kraft_version=high)
-    change.probed = True
+    change.probed_ms = q.now_ms
     level = q.history.kraft_version
     if not low <= level <= high:
         _end(q, role, ErrorCode.invalid_request, _wrong_range(change.adding, level))
+        return
+    if change.until_committed:
+        _have_it_fetch(q, role, change.adding.key)
+
+
+def _have_it_fetch(q: Quorum, role: Leader, key: ReplicaKey) -> None:
+    """It fetches again as soon as its last fetch is answered."""
+    for parked in role.parked.values():
+        if parked.request.replica == key:
+            parked.deadline_ms = q.now_ms
+    serve_parked(q)
 
 
 def on_abandoned(q: Quorum, token: int) -> None:
@@ -317,9 +330,9 @@ def advance(q: Quorum) -> None:
 
 
 def _add_when_caught_up(q: Quorum, role: Leader, change: PendingChange, voter: Voter) -> None:
-    if not change.probed:
+    if change.probed_ms is None:
         return
-    if _has_caught_up(q, role, voter.key):
+    if _has_caught_up(q, role, change, voter.key):
         change.offset = append_membership(q, role, q.voters.with_voter(voter))
         change.deadline_ms = change.answer_by_ms
         if not change.until_committed:
@@ -330,15 +343,21 @@ def _add_when_caught_up(q: Quorum, role: Leader, change: PendingChange, voter: V
         reason = f"{_describe(voter.key)} doesn't fetch from this leader; those that do: {listed}"
         _end(q, role, ErrorCode.request_timed_out, reason)
     elif not change.until_committed:
-        # It asks for itself, on the connection on which it fetches: it can't catch up meanwhile.
         _end(q, role, ErrorCode.request_timed_out, _why_late(q, role, change))
 
 
-def _has_caught_up(q: Quorum, role: Leader, key: ReplicaKey) -> bool:
-    """A voter that lags would hold up every commit that needs it."""
+def _has_caught_up(q: Quorum, role: Leader, change: PendingChange, key: ReplicaKey) -> bool:
+    """A voter that lags would hold up every commit that needs it.
+
+    What was so before the probe may be so no more: its disk may have lost what it had.
+    """
     progress = role.observers.get(key)
     if progress is None or progress.caught_up_ms < 0:
         return False
+    assert change.probed_ms is not None
+    if change.until_committed:
+        return progress.caught_up_ms >= change.probed_ms
+    # It asks for itself, so it fetches, and on the same connection: not while it is answered.
     return progress.caught_up_ms >= q.now_ms - q.config.fetch_timeout_ms
 
 
@@ -354,7 +373,7 @@ def _why_late(q: Quorum, role: Leader, change: PendingChange) -> str:
         )
     assert change.adding is not None, change
     name = _describe(change.adding.key)
-    return f"{name} hasn't caught up" if change.probed else f"{name} doesn't answer"
+    return f"{name} doesn't answer" if change.probed_ms is None else f"{name} hasn't caught up"
 
 
 def _end(q: Quorum, role: Leader, error: ErrorCode, message: str | None) -> None:

@@ -92,6 +92,7 @@ class Operator:
         """Whether one more voter may lose what it has."""
         members = self._members()
         sets = [m.voters for m in members] + [self._once_removed(m) for m in members]
+        sets += [voters for m in members for voters in self._once_added(m)]
         return all(self._bears(voters, 1) for voters in {repr(s): s for s in sets}.values())
 
     def _once_removed(self, member: SimulatedMember) -> VoterSet:
@@ -102,6 +103,15 @@ class Operator:
             if isinstance(request, RemoveVoterRequest):
                 voters = voters.without(request.voter)
         return voters
+
+    def _once_added(self, member: SimulatedMember) -> list[VoterSet]:
+        """Its voters with each that it has been asked to add: who is found whole may be hit before
+        that is written."""
+        return [
+            member.voters.with_voter(request.voter)
+            for _, _, _, request in member.incoming.values()
+            if isinstance(request, AddVoterRequest)
+        ]
 
     def _members(self) -> list[SimulatedMember]:
         return list(self.world.members.values())

@@ -190,6 +190,31 @@ def test_a_caller_that_is_gone_ends_its_change_unless_it_is_written(written):
         assert core.of(fx.AppendMembership)[0].voters == voters(1, 2)
 
 
+def test_what_a_node_had_before_it_answered_does_not_count():
+    """Adding voters: its disk may have lost that since, and a voter that lacks it bears no set."""
+    core = leading()
+    assert core.fetch_from(4, 3, 1, high_watermark=3) is None, "parked"
+    fetch = core.tokens
+    core.pass_ms(1)
+    assert probed(core, add(core, 4)) is None
+    assert not core.of(fx.AppendMembership)
+    told = [effect.token for effect in core.of(fx.SendResponse)]
+    assert told == [fetch], "it is to fetch again at once"
+    core.fetch_from(4, 2, 1)
+    assert not core.of(fx.AppendMembership), "it has lost a record"
+    caught_up(core, 4)
+    assert core.of(fx.AppendMembership)
+
+
+def test_who_asks_for_itself_counts_by_what_it_had():
+    """Auto-join: it asks on the connection on which it fetches, and waits there for its answer."""
+    core = leading()
+    caught_up(core, 4)
+    core.pass_ms(1)
+    assert probed(core, add(core, 4, until_committed=False)) == (NONE, None)
+    assert core.of(fx.AppendMembership)
+
+
 def test_a_node_that_was_caught_up_long_ago_isnt():
     """Adding voters: one that has stopped fetching would hold up every commit."""
     core = leading()

@@ -82,6 +82,7 @@ def test_another_voters_address_is_nobody_elses():
         core.fetch_from(4, 3, 1)
         core.pass_ms(100)
     core.tell(VoterProbed(add(core, elsewhere), (0, 1)))
+    caught_up(core, 4)
     assert core.q.voters.ids == (1, 2, 3, 4)
 
 
