@@ -82,6 +82,8 @@ def on_fetch(q: Quorum, token: int, request: FetchRequest) -> None:
 
 
 def _note_fetch(q: Quorum, progress: Progress, offset: int) -> None:
+    if offset < progress.end_offset:
+        progress.caught_up_ms = -1  # it has lost some of what it had
     if offset >= q.log.end:
         progress.caught_up_ms = q.now_ms
     elif 0 <= progress.last_fetch_leader_end <= offset:

@@ -282,7 +282,9 @@ def on_probed(q: Quorum, event: VoterProbed) -> None:
         return
     low, high = event.kraft_versions
     change.adding = replace(change.adding, min_kraft_version=low, max_kraft_version=high)
+    assert change.answer_by_ms is not None
     change.probed_ms = q.now_ms
+    change.deadline_ms = min(q.now_ms + q.config.voter_change_ms, change.answer_by_ms)
     level = q.history.kraft_version
     if not low <= level <= high:
         _end(q, role, ErrorCode.invalid_request, _wrong_range(change.adding, level))

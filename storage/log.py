@@ -385,6 +385,7 @@ class Log:
 
     # Cutting
 
+    @full_is_failed()
     def truncate_to(self, offset: int) -> None:
         """Cut off everything at or above `offset` (whole batches: the log may end lower).
 
@@ -404,19 +405,17 @@ class Log:
         segment: Segment = self.segments.peekitem(number)[1]
         # The newest first, and none forgotten whose files couldn't be taken out: nothing may be
         # appended where some are gone and others not.
-        with full_is_failed():
-            for base in reversed(list(self.segments.keys())[number + 1 :]):
-                self._retire(self.segments[base])
-                del self.segments[base]
-            end, ends_in_gap = self._cut_segment(segment, offset)
+        for base in reversed(list(self.segments.keys())[number + 1 :]):
+            self._retire(self.segments[base])
+            del self.segments[base]
+        end, ends_in_gap = self._cut_segment(segment, offset)
         self.active = segment
         if end < self.log_start_offset:  # the batch that was cut spans the start
             self.truncate_and_restart_at(self.log_start_offset)
             return
         self._cut_state(end)
         if ends_in_gap:  # the file would say that it ends before: with the last batch
-            with full_is_failed():
-                self.roll()
+            self.roll()
 
     def _cut_segment(self, segment: Segment, offset: int) -> tuple[int, bool]:
         disk, reader = self.env.disk, self._reader
@@ -460,16 +459,15 @@ class Log:
             remove_segment_files(self.env, self.directory, base)
         self._leftover_bases = []
 
+    @full_is_failed()
     def truncate_and_restart_at(self, offset: int) -> None:
         """Throw everything away and begin again, empty, at `offset`; then as `truncate_to`."""
         self._drop_leftovers()
-        # The newest first: what a crash leaves ends earlier, but begins where it did. And without
-        # room for the new one there would be none at all.
-        with full_is_failed():
-            for segment in reversed(self.segments.values()):
-                self._retire(segment)
-            self.segments.clear()
-            self._start_segment(offset)
+        # The newest first: what a crash leaves ends earlier, but begins where it did.
+        for segment in reversed(self.segments.values()):
+            self._retire(segment)
+        self.segments.clear()
+        self._start_segment(offset)
         self.log_start_offset = offset
         self.epochs.clear()
         self.producers.load((), offset)
@@ -561,10 +559,11 @@ class Log:
         """Make what truncation did durable. To be awaited before the next append.
 
         The lower recovery point is written first: what is appended from here on must not be
-        taken for synced after a power loss.
+        taken for synced after a power loss. Raises DiskError.
         """
         if self._flusher.fell and self.on_lowered_recovery_point is not None:
-            await self.on_lowered_recovery_point()
+            with full_is_failed():
+                await self.on_lowered_recovery_point()
         self._flusher.fell = False
         await self.flush()
 

@@ -206,6 +206,29 @@ def test_what_a_node_had_before_it_answered_does_not_count():
     assert core.of(fx.AppendMembership)
 
 
+def test_a_node_that_answered_late_still_has_its_time_to_fetch():
+    core = leading()
+    caught_up(core, 4)
+    token = add(core, 4)
+    core.pass_ms(core.q.config.voter_change_ms - 1)
+    probed(core, token)
+    core.fetch_from(3, 3, 1)
+    core.pass_ms(core.q.config.voter_change_ms - 1)
+    core.fetch_from(3, 3, 1)
+    assert answer(core, token) is None
+    caught_up(core, 4)
+    assert core.of(fx.AppendMembership)
+
+
+@pytest.mark.parametrize("until_committed", [False, True])
+def test_a_node_that_fetches_from_an_earlier_place_has_caught_up_with_nothing(until_committed):
+    core = leading()
+    caught_up(core, 4)
+    core.fetch_from(4, 2, 1)
+    probed(core, add(core, 4, until_committed=until_committed))
+    assert not core.of(fx.AppendMembership)
+
+
 def test_who_asks_for_itself_counts_by_what_it_had():
     """Auto-join: it asks on the connection on which it fetches, and waits there for its answer."""
     core = leading()

@@ -345,6 +345,26 @@ def test_the_recovery_point_is_lowered_before_a_truncation_settles():
     run(main())
 
 
+def test_a_log_whose_lower_recovery_point_finds_no_room_has_failed():
+    """Gone on with, what came next was taken for synced after a power loss."""
+
+    async def main():
+        log, _ = await new_log()
+        log.append_as_leader([batch(5), batch(5)], 0)
+        await log.flush()
+
+        async def full():
+            raise DiskFull("/a/recovery-point-offset-checkpoint.tmp", "write", "No space left")
+
+        log.on_lowered_recovery_point = full
+        log.truncate_to(7)
+        with pytest.raises(DiskError) as told:
+            await log.settle()
+        assert not isinstance(told.value, DiskFull)
+
+    run(main())
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_new_log_survives_a_power_loss_after_its_first_flush(clean):
     async def main():

@@ -1,5 +1,6 @@
 """Starts after unclean stops and with damaged files: never a human, never a silent loss."""
 
+import itertools
 import random
 from contextlib import suppress
 
@@ -388,6 +389,50 @@ def test_a_truncation_that_a_full_disk_broke_off_is_made_again(monkeypatch, refu
     run(log.close())
     log = run(reopened(media, clean=True))
     assert (read_all(log), log.end_offset, log.recovery.damage) == (records, end, None)
+
+
+def refusing(patch, at):
+    """Call number `at` of the disk finds it full; counts the calls."""
+    calls = itertools.count()
+
+    def full(operation):
+        work = getattr(MemoryDisk, operation)
+
+        def refuse(self, path, *args, **named):
+            if next(calls) == at:
+                raise DiskFull(path, operation, "Too many open files")
+            return work(self, path, *args, **named)
+
+        patch.setattr(MemoryDisk, operation, refuse)
+
+    for operation in ("list_dir", "read_bytes", "rename", "remove", "open"):
+        full(operation)
+    return calls
+
+
+@pytest.mark.parametrize("cut", ["the newest segment", "older ones", "all"])
+def test_no_refusal_amid_a_truncation_passes_for_one_that_changed_nothing(monkeypatch, cut):
+    """Whoever cut goes on with the log after DiskFull, and knows nothing of its new end."""
+    for at in itertools.count():
+        log = run(filled(Media(), close=False))
+        told = None
+        with monkeypatch.context() as patch:
+            calls = refusing(patch, at)
+            try:
+                if cut == "all":
+                    log.truncate_and_restart_at(50)
+                elif cut == "older ones":
+                    log.truncate_to(list(log.segments)[-3] + 1)
+                else:
+                    log.truncate_to(log.end_offset - 3)
+            except DiskError as error:
+                told = error
+        assert not isinstance(told, DiskFull), f"call {at}"
+        made = next(calls)
+        assert (told is None) == (made <= at), f"call {at}"
+        if told is None:
+            break
+    assert at > 0
 
 
 def test_log_start_beyond_the_end_restarts_the_log():
