@@ -118,8 +118,9 @@ def test_a_registration_that_nobody_answers_is_asked_for_again(tmp_path):
         await c.controller.start()
         broker = await c.start_broker(1, wait=False, broker_session_timeout_ms=1_000)
         await until(lambda: broker.lifecycle.epoch > 0)
-        assert len(asked) == 2
-        assert asked[0] == asked[1]
+        # On a slow machine the second answer may be late, too.
+        assert len(asked) >= 2
+        assert len(dict.fromkeys(asked)) == 1
         await c.stop_broker(1)
         await c.controller.server.close()
 
