@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from admin.errors import from_message, from_rpc_error
+from admin.errors import from_message, from_rpc_error, says_why, was_sent
 from admin.stubs import admin_pb2 as pb
 from admin.stubs import admin_pb2_grpc
 from wire.addresses import split_target
@@ -23,6 +23,7 @@ _BACKOFF_MS = 50
 _BACKOFF_MAX_MS = 1000
 # A service that stops cancels what is still at work in it; nobody here cancels a call.
 _GONE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+_READS = ("Describe", "List", "Watch")
 _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -48,7 +49,8 @@ class AdminClient:
 
     `on_wait` is told, in a sentence, why a call tries all addresses again, each time another
     reason holds it up: the call may go on for all of its time, unless `on_wait` raises. `source`
-    is what errors call the place that the addresses come from.
+    is what errors call the place that the addresses come from. `life_ms`: no call goes on for
+    longer than that after the client was made.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class AdminClient:
         env: Env | None = None,
         on_wait: Callable[[str], None] | None = None,
         source: str = "",
+        life_ms: int | None = None,
     ) -> None:
         listed = addresses.split(",") if isinstance(addresses, str) else list(addresses)
         self.addresses = [address.strip() for address in listed if address.strip()]
@@ -77,6 +80,7 @@ class AdminClient:
         self._source = f" ({source})" if source else ""
         self._timeout_ms = timeout_ms
         self._env = real_env() if env is None else env
+        self._ends_ms = None if life_ms is None else self._env.clock.now_ms() + life_ms
         self._on_wait = on_wait
         self._channels: dict[str, Any] = {}
         self._turn = 0
@@ -374,16 +378,19 @@ class AdminClient:
         """
         clock = self._env.clock
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
+        if self._ends_ms is not None:
+            limit_ms = max(0, min(limit_ms, self._ends_ms - clock.now_ms()))
         deadline_ms = clock.now_ms() + limit_ms
-        failures = 0
-        told = ""
+        failures, told, sent = 0, "", False
         last = KafkaError(ErrorCode.network_exception, "no attempt was made")
         while (left_ms := deadline_ms - clock.now_ms()) > 0:
             address = self.addresses[self._turn % len(self.addresses)]
             try:
                 return self._attempt(address, method, request, left_ms, stream)
             except grpc.RpcError as error:
-                last = from_rpc_error(error)
+                last, sent = from_rpc_error(error), sent or was_sent(error)
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and not says_why(error):
+                    break
                 if error.code() not in _GONE:
                     raise last from None
             self._turn += 1
@@ -396,7 +403,8 @@ class AdminClient:
         raise KafkaError(
             last.code,
             f"{method} got no answer within {limit_ms} ms from {', '.join(self.addresses)}"
-            f"{self._source}: {last.message}",
+            f"{self._source}: {last.message}"
+            f"{'; it may still be done' if sent and not method.startswith(_READS) else ''}",
         )
 
     def _attempt(self, address: str, method: str, request: Any, left_ms: int, stream: bool) -> Any:

@@ -122,6 +122,16 @@ def from_message(message: pb.KafkaError) -> KafkaError:
     return KafkaError(code, message.message)
 
 
+def says_why(error: Any) -> bool:
+    """Whether the service itself says why a call failed, not gRPC in its place."""
+    return any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
+
+
+def was_sent(error: Any) -> bool:
+    """Whether a failed call may have reached the service."""
+    return _NOT_CONNECTED.match(error.details() or "") is None
+
+
 def from_rpc_error(error: Any) -> KafkaError:
     """A failed call, as the gRPC client raises it, as the exception."""
     for key, value in error.trailing_metadata() or ():

@@ -37,13 +37,18 @@ def verb(
     return parser
 
 
-def client(options: argparse.Namespace) -> AdminClient:
-    """The client for the addresses that the options, the environment or the local cluster name."""
+def client(options: argparse.Namespace, *, stays: bool = False) -> AdminClient:
+    """The client for the addresses that the options, the environment or the local cluster name.
+    All of its calls together have the command's time, each of them where it `stays`."""
     timeout_ms = listeners.timeout_ms(options)
     addresses, source = listeners.addresses(options, listeners.ADMIN)
     listed = [address.strip() for address in addresses.split(",") if address.strip()]
     return AdminClient(
-        listed, timeout_ms=timeout_ms, on_wait=partial(_on_wait, listed, source), source=source
+        listed,
+        timeout_ms=timeout_ms,
+        on_wait=partial(_on_wait, listed, source),
+        source=source,
+        life_ms=None if stays else timeout_ms,
     )
 
 

@@ -15,6 +15,7 @@ from wire.addresses import split_target
 from wire.errors import ErrorCode, KafkaError
 
 _PAUSE_S = 0.1
+_OBSERVED_WITHIN_S = 5.0  # of an election: two fetch timeouts, and a little
 _NO_CONTROLLER = "has registered as a broker, not as a controller, and only controllers can vote"
 
 
@@ -67,31 +68,39 @@ def _known(replica: dict[str, Any]) -> dict[str, Any]:
 
 
 def _add_voter(options: argparse.Namespace) -> int:
+    deadline_s = _deadline_s(options)
     with door.client(options) as admin:
-        directory = options.directory or _directory_of(admin, options.id, "observers")
+        directory = options.directory or _observed(admin, options.id, deadline_s)
         endpoints = _endpoints(options.endpoint) or _registered(admin, options.id)
         _ask(
-            options,
+            deadline_s,
             lambda left_ms: admin.add_voter(options.id, directory, endpoints, timeout_ms=left_ms),
         )
     return _done(options, directory, "is a voter")
 
 
 def _remove_voter(options: argparse.Namespace) -> int:
+    deadline_s = _deadline_s(options)
     with door.client(options) as admin:
         directory = options.directory or _directory_of(admin, options.id, "voters")
-        _ask(options, lambda left_ms: admin.remove_voter(options.id, directory, timeout_ms=left_ms))
+        _ask(
+            deadline_s,
+            lambda left_ms: admin.remove_voter(options.id, directory, timeout_ms=left_ms),
+        )
     return _done(options, directory, "is no voter any more")
 
 
-def _ask(options: argparse.Namespace, change: Callable[[int], None]) -> None:
+def _deadline_s(options: argparse.Namespace) -> float:
+    return time.monotonic() + listeners.timeout_ms(options) / 1000
+
+
+def _ask(deadline_s: float, change: Callable[[int], None]) -> None:
     """Has the leader change the voters, in the milliseconds that are left.
 
     One that has just been elected refuses that before it begins anything: it alone is asked again,
     since any other refusal may be of a change that is committed in the end.
     """
-    left_ms = listeners.timeout_ms(options)
-    deadline_s = time.monotonic() + left_ms / 1000
+    left_ms = max(1, round((deadline_s - time.monotonic()) * 1000))
     told = ""
     while True:
         try:
@@ -118,6 +127,25 @@ def _done(options: argparse.Namespace, directory: str, what: str) -> int:
     return 0
 
 
+class _NotKnown(CommandError):
+    """The leader doesn't know a replica of the id."""
+
+
+def _observed(admin: AdminClient, node_id: int, deadline_s: float) -> str:
+    """As `_directory_of` the observers; a leader that has just been elected may not have heard of
+    a controller that has registered."""
+    until_s = min(time.monotonic() + _OBSERVED_WITHIN_S, deadline_s - _PAUSE_S)
+    while True:
+        try:
+            return _directory_of(admin, node_id, "observers")
+        except _NotKnown as refused:
+            registered = [one["id"] for one in admin.describe_cluster()["controllers"]]
+            if node_id not in registered or time.monotonic() > until_s:
+                raise
+            door.tell_waiting(str(refused))
+        time.sleep(_PAUSE_S)
+
+
 def _directory_of(admin: AdminClient, node_id: int, among: str) -> str:
     """The directory id under which the leader knows a replica of this id."""
     quorum = admin.describe_quorum()
@@ -136,7 +164,7 @@ def _directory_of(admin: AdminClient, node_id: int, among: str) -> str:
         if also := [one["id"] for one in replicas if one["id"] in brokers]:
             listed += f"; brokers: {_ids(also)}"
         what = f", which {_NO_CONTROLLER}" if node_id in brokers else ""
-        raise CommandError(f"none of the {among} ({listed}) has id {node_id}{what}")
+        raise _NotKnown(f"none of the {among} ({listed}) has id {node_id}{what}")
     # Of two disks of one node the leader remembers both for a while: the one in use keeps up.
     freshest = min(known, key=lambda one: one["lag_ms"] if one["lag_ms"] >= 0 else 2**63)
     return str(freshest["directory"])

@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _watch(options: argparse.Namespace) -> int:
-    with door.client(options) as admin:
+    with door.client(options, stays=True) as admin:
         for record in admin.watch(options.from_offset, snapshot_first=options.snapshot_first):
             if options.json:
                 print(json.dumps({"kind": "record", **record}), flush=True)

@@ -268,6 +268,31 @@ def test_unavailable_is_tried_again():
             client.create_topic("t", timeout_ms=300)
 
 
+class Mute(AdminService):
+    """Takes what is asked, and never answers."""
+
+    async def CreateTopics(self, request, context):
+        await asyncio.Event().wait()
+
+    ListTopics = CreateTopics
+
+
+def test_no_answer_leaves_open_whether_a_change_is_made():
+    rig = Rig()
+    rig.service = Mute(rig.ports)
+    with running(rig) as server, AdminClient(server.address, life_ms=600) as client:
+        began = time.monotonic()
+        for call, told in (
+            (lambda: client.create_topic("t", timeout_ms=200), "; it may still be done"),
+            (client.list_topics, ""),
+            (lambda: client.create_topic("t"), ": no attempt was made"),
+        ):
+            with pytest.raises(KafkaError, match=rf"got no answer within \d+ ms .*{told}$"):
+                call()
+        # Each has a quarter of a second more, in which the service may say why itself.
+        assert time.monotonic() - began < 2.5, "all calls together"
+
+
 class Stopping(AdminService):
     """Cancels what is at work, as gRPC may do when a server stops."""
 

@@ -73,6 +73,33 @@ class Leader:
         self.add_voter(node_id, directory, {}, timeout_ms=timeout_ms)
 
 
+def test_a_new_leader_may_not_have_heard_of_a_controller_yet(monkeypatch, capsys):
+    """Of one that has registered it will; of another there is nothing to wait for."""
+
+    class New(Leader):
+        asked = 0
+
+        def describe_quorum(self):
+            self.asked += 1
+            known = [{"id": 4, "directory": ID, "lag_ms": 0}] if self.asked > 2 else []
+            return {"voters": [], "observers": known}
+
+        def describe_cluster(self):
+            controller = {"id": 4, "endpoints": [("CONTROLLER", "h", 1, 0)]}
+            return {"brokers": [], "controllers": [controller, {**controller, "id": 5}]}
+
+    leader = New()
+    monkeypatch.setattr(door, "client", lambda options: leader)
+    assert cli.main(["quorum", "add-voter", "4"]) == 0
+    assert (leader.asked, len(leader.left_ms)) == (3, 1)
+    assert cli.main(["quorum", "add-voter", "5", "--timeout", "0.4"]) == 1
+    assert "none of the observers (4) has id 5" in capsys.readouterr().err
+    assert leader.asked > 4
+    leader.asked = 2
+    assert cli.main(["quorum", "add-voter", "6"]) == 1
+    assert leader.asked == 3
+
+
 NEW_LEADER = KafkaError(ErrorCode.request_timed_out, nothing_committed(7))
 VOTER = ("4", "--directory", ID)
 CHANGES = [
