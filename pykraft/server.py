@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import resource
@@ -154,23 +155,51 @@ async def _check_free(config: NodeConfig) -> None:
     if config.admin is not None:
         places.append(("pykraft.admin.listener", config.admin))
     places.append(("pykraft.metrics.listener", config.metrics))
+    held: list[socket.socket] = []
+    try:
+        # All at once, so that none of them takes the place of another.
+        for setting, place in places:
+            try:
+                held += await _hold(place.host, place.port)
+            except OSError as error:
+                reason = str(error)
+                # The number of a name that isn't known is not the system's.
+                if isinstance(error, socket.gaierror):
+                    reason = error.strerror or reason
+                elif error.errno:
+                    reason = os.strerror(error.errno)
+                raise OSError(
+                    f"{place} can't be listened on: {reason} (set by {setting})"
+                ) from error
+    finally:
+        for one in held:
+            one.close()
+
+
+async def _hold(host: str, port: int) -> list[socket.socket]:
+    """Sockets that listen at each address of a host, as the listener's own will.
+
+    Nothing is accepted here: who connects meanwhile is reset as they close, and comes again. One
+    accepted would wait for its answer for ever.
+    """
     loop = asyncio.get_running_loop()
-    servers = []
-    for setting, place in places:
+    found = await loop.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    held: list[socket.socket] = []
+    missing: OSError | None = None
+    for family, address in dict.fromkeys((one[0], one[4]) for one in found):
         try:
-            servers.append(await loop.create_server(asyncio.Protocol, place.host, place.port))
+            held.append(socket.create_server(address, family=family))
         except OSError as error:
-            reason = str(error)
-            # The number of a name that isn't known is not the system's.
-            if isinstance(error, socket.gaierror):
-                reason = error.strerror or reason
-            elif error.errno:
-                reason = os.strerror(error.errno)
-            raise OSError(f"{place} can't be listened on: {reason} (set by {setting})") from error
-    # All at once until here, so that none of them takes the place of another.
-    for server in servers:
-        server.close()
-        await server.wait_closed()
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                for one in held:
+                    one.close()
+                raise
+            missing = error  # a system without IPv6 may still know the name by it
+    if missing is not None and not held:
+        raise missing
+    return held
 
 
 async def _format_new(env: Env, config: NodeConfig) -> None:
