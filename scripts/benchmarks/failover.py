@@ -142,6 +142,7 @@ def next_topic(
     request = calls.topics_of([name])
     due = dict.fromkeys(callers, 0.0)
     asked: dict[calls.Caller, None] = {}
+    told: dict[str, None] = {}
     deadline = time.monotonic() + timeout_s
     while (now := time.monotonic()) < deadline:
         for caller in callers:
@@ -153,6 +154,9 @@ def next_topic(
             (topic,) = caller.receive().topics
             if topic.error_code in COMMITTED:
                 return caller
+            told[str(ErrorCode(topic.error_code).name.upper())] = None
             del asked[caller]
             due[caller] = time.monotonic() + RETRY_S
-    raise BenchFailed(f"no topic was committed in {timeout_s:.0f} s")
+    raise BenchFailed(
+        f"no topic was committed in {timeout_s:.0f} s; answers: {', '.join(told) or 'none'}"
+    )

@@ -31,7 +31,7 @@ def test_a_leader_is_replaced_and_many_partitions_are_carried(tmp_path):
     done = subprocess.run(
         [
             sys.executable, "-I", str(BENCH), "failover/kill", "metadata-1M", "raft-append",
-            "--quick", "--runs", "1", "--json", str(document),
+            "--quick", "--runs", "1", "--keep", "--json", str(document),
         ],
         env={**os.environ, "PYKRAFT_HOME": str(tmp_path / "home")},
         capture_output=True,
@@ -39,8 +39,14 @@ def test_a_leader_is_replaced_and_many_partitions_are_carried(tmp_path):
         timeout=600,
         check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, f"{done.stderr[-2000:]}\n{_ends_of_logs(tmp_path)}"
     figures = {entry["name"]: entry["value"] for entry in json.loads(document.read_text())}
     assert figures.keys() == LIMITS.keys() | {"raft-append/1", "raft-append/100"}
     assert {name: figures[name] for name in LIMITS if figures[name] > LIMITS[name]} == {}
     assert min(figures.values()) > 0
+
+
+def _ends_of_logs(path):
+    """What the nodes of the last cluster said: of others everything went well."""
+    logs = sorted(path.glob("home/bench-*/*/*/out.log"), key=lambda log: log.stat().st_mtime)
+    return "\n".join(f"{log}:\n{log.read_text(errors='replace')[-4000:]}" for log in logs[-3:])
